@@ -1,0 +1,1 @@
+"""The single-GPU core: layers as (init, apply) pairs, and their combinators."""
