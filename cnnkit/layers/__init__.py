@@ -1,1 +1,39 @@
 """The single-GPU core: layers as (init, apply) pairs, and their combinators."""
+
+from cnnkit.layers.activate import gelu, leaky_relu, relu, scaled_tanh, sigmoid, softmax, tanh
+from cnnkit.layers.conv import conv, nin
+from cnnkit.layers.dense import affine, dense, flatten
+from cnnkit.layers.dropout import dropout
+from cnnkit.layers.layer import Layer, ShapeError, branch, identity, residual, serial
+from cnnkit.layers.norm import batch_norm, lrn
+from cnnkit.layers.pool import avg_pool, global_pool, max_pool
+from cnnkit.layers.walk import map_weights, walk
+
+__all__ = [
+    "Layer",
+    "ShapeError",
+    "affine",
+    "avg_pool",
+    "batch_norm",
+    "branch",
+    "conv",
+    "dense",
+    "dropout",
+    "flatten",
+    "gelu",
+    "global_pool",
+    "identity",
+    "leaky_relu",
+    "lrn",
+    "map_weights",
+    "max_pool",
+    "nin",
+    "relu",
+    "residual",
+    "scaled_tanh",
+    "serial",
+    "sigmoid",
+    "softmax",
+    "tanh",
+    "walk",
+]

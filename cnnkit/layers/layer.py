@@ -99,7 +99,9 @@ def _init_part(part: Layer, place: str, key: jax.Array, shape: Shape) -> tuple[P
     try:
         return part.init(key, shape)
     except ShapeError as error:
-        raise ShapeError(f"{place} ({part.name}) {error}" if not part.parts else f"{place}, {error}") from None
+        raise ShapeError(
+            f"{place} ({part.name}) {error}" if not part.parts else f"{place}, {error}"
+        ) from None
 
 
 def _subkey(key: jax.Array | None, i: int) -> jax.Array | None:

@@ -1,0 +1,114 @@
+"""Convolutional layers: shared weights, 1×1 stacks (NIN), and a kernel of its own at every place."""
+
+import jax.numpy as jnp
+from jax import lax
+
+from cnnkit.layers.activate import relu
+from cnnkit.layers.dense import count, not_negative
+from cnnkit.layers.initial import Initial, check_initial, initial_weights
+from cnnkit.layers.layer import Layer, ShapeError, serial
+from cnnkit.layers.window import Padding, check_padding, need_image, out_size, pair, resolve, times
+
+
+def conv(
+    features: int,
+    size,
+    *,
+    stride=1,
+    padding: Padding = "valid",
+    dilation=1,
+    groups: int = 1,
+    bias: bool = True,
+    decay: float = 0.0,
+    lr: float = 1.0,
+    init: Initial = "he",
+) -> Layer:
+    """Convolution, [B, H, W, C] -> [B, H', W', features]; weights are [height, width, C / groups, features].
+
+    Args:
+        features: number of output channels.
+        size: of the kernel in pixels, one number or (height, width).
+        stride: between windows.
+        padding: ``"valid"``, ``"same"``, pixels, or ((top, bottom), (left, right)).
+        dilation: distance between the kernel's pixels.
+        groups: channels are split into that many groups that do not mix.
+        bias: whether to add a bias to each channel.
+        decay: strength of the L2 penalty decay/2 · ‖w‖².
+        lr: factor on the learning rate.
+        init: initial weights, see `check_initial`.
+    """
+    features, groups = count(features, "features"), count(groups, "groups")
+    size, stride, dilation = pair(size, "size"), pair(stride, "stride"), pair(dilation, "dilation")
+    padding = check_padding(padding, ("valid", "same"))
+    init = check_initial(init)
+    if features % groups:
+        raise ValueError(f"features={features} cannot be split into groups={groups}; use a multiple of it")
+
+    def start(key, shape):
+        need_image(shape, "conv")
+        if shape[-1] % groups:
+            raise ShapeError(
+                f"got {times(shape)}: {shape[-1]} channels cannot be split into groups={groups}; "
+                "change groups, or the features of the layer before"
+            )
+        pads = resolve(padding, shape, size, stride, dilation)
+        window = (*size, shape[-1] // groups, features)
+        fan_in = size[0] * size[1] * window[2]
+        params = {"w": initial_weights(init, key, window, fan_in, size[0] * size[1] * features // groups)}
+        if bias:
+            params["b"] = jnp.zeros(features)
+        return params, (), (*out_size(shape, size, stride, pads, dilation), features)
+
+    def apply(params, state, x, *, key=None, train=False):
+        pads = resolve(padding, x.shape[1:], size, stride, dilation)
+        y = lax.conv_general_dilated(
+            x,
+            params["w"].astype(x.dtype),
+            stride,
+            pads,
+            rhs_dilation=dilation,
+            dimension_numbers=("NHWC", "HWIO", "NHWC"),
+            feature_group_count=groups,
+        )
+        return y + params["b"].astype(x.dtype) if bias else y, state
+
+    config = {
+        "features": features,
+        "size": size,
+        "stride": stride,
+        "padding": padding,
+        "dilation": dilation,
+        "groups": groups,
+        "bias": bias,
+        "init": init,
+    }
+    return Layer(
+        start,
+        apply,
+        "conv",
+        config,
+        flops=lambda shape, out: (
+            (2 * size[0] * size[1] * (shape[-1] // groups) + bias) * out[0] * out[1] * features
+        ),
+        decay=not_negative(decay, "decay"),
+        lr=not_negative(lr, "lr"),
+        title=f"conv {features} {size[0]}×{size[1]}",
+    )
+
+
+def nin(features: int, size, *more: int, activation: Layer | None = None, **settings) -> Layer:
+    """A convolution and then 1×1 convolutions, each followed by the activation (Lin et al. 2013).
+
+    Args:
+        features: output channels of the first convolution.
+        size: of the first kernel.
+        more: output channels of each 1×1 convolution that follows.
+        activation: after every convolution; relu when left out.
+        settings: of the first convolution: stride, padding, …; decay, lr and init go to all.
+    """
+    act = activation or relu()
+    shared = {k: settings[k] for k in ("decay", "lr", "init", "bias") if k in settings}
+    layers = [conv(features, size, **settings), act]
+    for f in more:
+        layers += [conv(f, 1, **shared), act]
+    return serial(*layers)

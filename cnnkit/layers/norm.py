@@ -1,0 +1,113 @@
+"""Normalization: over the batch, and over neighbouring channels."""
+
+import jax.numpy as jnp
+from jax import lax
+
+from cnnkit.layers.dense import count, not_negative
+from cnnkit.layers.layer import Layer
+
+
+def batch_norm(
+    *, momentum: float = 0.9, eps: float = 1e-5, scale: bool = True, center: bool = True, lr: float = 1.0
+) -> Layer:
+    """y = scale · (x − mean) / √(var + eps) + shift, channel by channel (Ioffe and Szegedy 2015).
+
+    While training, mean and variance are the batch's, computed in float32, and the running ones in the
+    state become momentum · running + (1 − momentum) · batch, with the unbiased variance; otherwise the
+    running ones are used.
+
+    Args:
+        momentum: how much of the running statistics a step keeps.
+        eps: added to the variance.
+        scale: whether there is a learned factor.
+        center: whether there is a learned shift.
+        lr: factor on the learning rate of both.
+    """
+    if not 0 <= momentum < 1:
+        raise ValueError(f"momentum={momentum!r}: the part kept, from 0 to below 1, is needed")
+    if not eps > 0:
+        raise ValueError(f"eps={eps!r}: a number above 0 is needed")
+
+    def init(key, shape):
+        c = shape[-1]
+        params = {}
+        if scale:
+            params["scale"] = jnp.ones(c)
+        if center:
+            params["shift"] = jnp.zeros(c)
+        return params, {"mean": jnp.zeros(c), "var": jnp.ones(c)}, shape
+
+    def apply(params, state, x, *, key=None, train=False):
+        mean, var = state["mean"], state["var"]
+        if train:
+            mean, var, n = _moments(x)
+            unbiased = var * (n / max(n - 1, 1))
+            state = {
+                "mean": momentum * state["mean"] + (1 - momentum) * mean,
+                "var": momentum * state["var"] + (1 - momentum) * unbiased,
+            }
+        factor = lax.rsqrt(var + eps)
+        if scale:
+            factor = factor * params["scale"]
+        shift = -mean * factor
+        if center:
+            shift = shift + params["shift"]
+        return (x.astype(jnp.float32) * factor + shift).astype(x.dtype), state
+
+    config = {"momentum": momentum, "eps": eps, "scale": scale, "center": center}
+    return Layer(
+        init,
+        apply,
+        "batch_norm",
+        config,
+        flops=lambda shape, out: 2 * _size(out),
+        lr=not_negative(lr, "lr"),
+        title="batch_norm",
+    )
+
+
+def _moments(x):
+    """Mean and biased variance of each channel in float32, and how many elements they are over."""
+    axes = tuple(range(x.ndim - 1))
+    x = x.astype(jnp.float32)
+    mean = x.mean(axes)
+    # Two passes: E[x²] − E[x]² loses all digits where the mean is large beside the deviation.
+    var = jnp.square(x - mean).mean(axes)
+    return mean, var, x.size // x.shape[-1]
+
+
+def lrn(size: int = 5, *, k: float = 2.0, alpha: float = 1e-4, beta: float = 0.75) -> Layer:
+    """y_c = x_c / (k + alpha · Σ_j x_j²)^beta, j over the size channels around c (Krizhevsky et al. 2012).
+
+    Args:
+        size: channels in the window, odd.
+        k: constant in the denominator.
+        alpha: factor on the sum of squares (not divided by size).
+        beta: exponent.
+    """
+    if count(size, "size") % 2 == 0:
+        raise ValueError(f"size={size}: an odd number of channels is needed, so that the window has a middle")
+    if not k > 0:
+        raise ValueError(f"k={k!r}: a number above 0 is needed")
+
+    def apply(params, state, x, *, key=None, train=False):
+        squares = jnp.square(x.astype(jnp.float32))
+        window = (1,) * (x.ndim - 1) + (size,)
+        total = lax.reduce_window(squares, 0.0, lax.add, window, (1,) * x.ndim, "SAME")
+        return (x * (k + alpha * total) ** -beta).astype(x.dtype), state
+
+    config = {"size": size, "k": k, "alpha": alpha, "beta": beta}
+    return Layer(
+        lambda key, shape: ((), (), shape),
+        apply,
+        "lrn",
+        config,
+        flops=lambda shape, out: (2 * size + 4) * _size(out),
+    )
+
+
+def _size(shape):
+    total = 1
+    for n in shape:
+        total *= n
+    return total

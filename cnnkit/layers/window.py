@@ -1,0 +1,91 @@
+"""Sizes, strides and paddings of sliding windows: what convolutions and poolings share."""
+
+from collections.abc import Sequence
+
+from cnnkit.layers.layer import Shape, ShapeError
+
+Pair = tuple[int, int]
+Pads = tuple[Pair, Pair]
+Padding = str | int | Sequence[Sequence[int]]
+
+
+def pair(value: int | Sequence[int], what: str, least: int = 1) -> Pair:
+    """One number for both directions, or (height, width), checked.
+
+    >>> pair(3, "size")
+    (3, 3)
+    """
+    both = (value, value) if isinstance(value, int) else tuple(value)
+    if len(both) != 2 or not all(isinstance(v, int) and v >= least for v in both):
+        raise ValueError(
+            f"{what}={value!r}: a whole number from {least} on is needed, or a pair (height, width) of them"
+        )
+    return both[0], both[1]
+
+
+def check_padding(padding: Padding, names: Sequence[str]) -> str | Pads:
+    """The padding as one of the names or as ((top, bottom), (left, right)), checked."""
+    if isinstance(padding, str):
+        if padding in names:
+            return padding
+    elif isinstance(padding, int):
+        if padding >= 0:
+            return (padding, padding), (padding, padding)
+    else:
+        pads = tuple(tuple(p) for p in padding)
+        if len(pads) == 2 and all(len(p) == 2 and min(p) >= 0 for p in pads):
+            return (pads[0][0], pads[0][1]), (pads[1][0], pads[1][1])
+    known = ", ".join(repr(n) for n in names)
+    raise ValueError(
+        f"padding={padding!r}: give {known}, a number of pixels from 0 on, or ((top, bottom), (left, right))"
+    )
+
+
+def resolve(padding: str | Pads, shape: Shape, size: Pair, stride: Pair, dilation: Pair = (1, 1)) -> Pads:
+    """The padding in pixels for an image of that shape; "clip" pads at the far end only."""
+    if not isinstance(padding, str):
+        return padding
+    if padding == "valid":
+        return (0, 0), (0, 0)
+    made = []
+    for n, k, s, d in zip(shape[:2], size, stride, dilation):
+        total = max(0, (-(-n // s) - 1) * s + (k - 1) * d + 1 - n)
+        near = 0 if padding == "clip" else total // 2
+        made.append((near, total - near))
+    return made[0], made[1]
+
+
+def out_size(shape: Shape, size: Pair, stride: Pair, pads: Pads, dilation: Pair = (1, 1)) -> Pair:
+    """Height and width of the output.
+
+    Raises:
+        ShapeError: the window does not fit into the padded image.
+    """
+    out = []
+    for n, k, s, d, p in zip(shape[:2], size, stride, dilation, pads):
+        reach = (k - 1) * d + 1
+        if n + sum(p) < reach:
+            raise ShapeError(
+                f"got {times(shape)}: a window of {reach} does not fit into {n} + {sum(p)} pixels of padding; "
+                "use a smaller size or dilation, more padding, or pool less before"
+            )
+        out.append((n + sum(p) - reach) // s + 1)
+    return out[0], out[1]
+
+
+def need_image(shape: Shape, who: str) -> None:
+    """Raise a ShapeError unless the shape is (H, W, C)."""
+    if len(shape) != 3:
+        raise ShapeError(
+            f"got {times(shape)}, but {who} needs an image (height, width, channels); "
+            "put it before flatten and dense layers"
+        )
+
+
+def times(shape: Sequence[int]) -> str:
+    """A shape as it reads in errors and summaries.
+
+    >>> times((28, 28, 1))
+    '28×28×1'
+    """
+    return "×".join(map(str, shape)) if shape else "a single number"
