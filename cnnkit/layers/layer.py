@@ -33,6 +33,8 @@ class Layer:
         decay: strength of the L2 penalty ``decay/2 · ‖w‖²`` on this layer's weights (biases have none).
         lr: factor on the learning rate of this layer.
         title: how it reads in a summary and in errors; made from kind and config when left out.
+        join: what makes one output of the parts' outputs, where all parts take the same input; None where
+            they follow one another.
     """
 
     init: Init
@@ -44,6 +46,7 @@ class Layer:
     decay: float = 0.0
     lr: float = 1.0
     title: str = ""
+    join: Callable[[list[jax.Array]], jax.Array] | None = None
 
     @property
     def name(self) -> str:
@@ -164,7 +167,7 @@ def branch(*paths: Layer, merge: str | None = "concatenate") -> Layer:
         ]
         return join.apply([y for y, _ in made]), tuple(s for _, s in made)
 
-    return Layer(init, apply, "branch", {"merge": str(merge)}, parts)
+    return Layer(init, apply, "branch", {"merge": str(merge)}, parts, join=join.apply)
 
 
 def residual(path: Layer, shortcut: Layer | None = None) -> Layer:
