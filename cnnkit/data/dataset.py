@@ -184,9 +184,9 @@ class Dataset:
                 if counts.min() == counts.max()
                 else f"{counts.min():,} to {counts.max():,}"
             )
-            lines.append(f"  {part:<9}{counts.sum():>8,} examples, {spread} a class")
-        lines.append(f"  from     {self.source or 'arrays in memory'}")
-        lines.append(f"  fingerprint {self.fingerprint()}")
+            lines.append(f"  {part:<12} {counts.sum():>7,} examples, {spread} a class")
+        lines.append(f"  {'from':<12} {self.source or 'arrays in memory'}")
+        lines.append(f"  {'fingerprint':<12} {self.fingerprint()}")
         return "\n".join(lines)
 
 

@@ -11,6 +11,9 @@ def batches(n: int, batch: int, seed: int, epoch: int) -> tuple[np.ndarray, np.n
     A function of its arguments alone, the same on every platform: whoever resumes a run, or changes the
     number of workers, meets the same mini-batches in the same order.
 
+    The padding repeats the epoch's first examples at weight 0: they count nowhere, and batch-norm's
+    statistics of the last mini-batch are not bent by many copies of one image.
+
     Args:
         n: number of examples.
         batch: examples in a mini-batch.
@@ -18,7 +21,7 @@ def batches(n: int, batch: int, seed: int, epoch: int) -> tuple[np.ndarray, np.n
         epoch: from 0.
 
     Returns:
-        index: int32 [ceil(n / batch), batch], which example stands where; 0 where padded.
+        index: int32 [ceil(n / batch), batch], which example stands where.
         weight: float32 of the same shape, 1 for an example and 0 for padding.
 
     Raises:
@@ -32,9 +35,8 @@ def batches(n: int, batch: int, seed: int, epoch: int) -> tuple[np.ndarray, np.n
         if value < least:
             raise ValueError(f"{name} must be at least {least}, got {value}")
     rows = -(-n // batch)
-    index = np.zeros(rows * batch, np.int32)
     weight = np.zeros(rows * batch, np.float32)
-    index[:n] = _permutation(n, seed, epoch)
+    index = np.resize(_permutation(n, seed, epoch), rows * batch)
     weight[:n] = 1
     return index.reshape(rows, batch), weight.reshape(rows, batch)
 
