@@ -143,7 +143,7 @@ def _read_archive(source: Source, home: Path, archive: Path) -> dict[str, bytes]
 def verified(raw: bytes, file: File, what: str) -> bytes:
     """The content of a file's bytes if it is the official one."""
     try:
-        content = inflated(raw, what, file.size + 1)
+        content = inflated(raw, what, file.size)
     except ValueError as error:
         raise Damaged(str(error)) from None
     if len(content) != file.size:

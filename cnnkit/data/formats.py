@@ -111,12 +111,12 @@ def inflated(raw: bytes, what: str, limit: int = 1 << 32) -> bytes:
         return raw
     stream = zlib.decompressobj(wbits=31)
     try:
-        content = stream.decompress(raw, limit)
+        content = stream.decompress(raw, limit + 1)
     except zlib.error as error:
         raise ValueError(f"{what}: damaged gzip file ({error})") from None
+    if len(content) > limit:
+        raise ValueError(f"{what}: unpacks to more than the {limit:,} bytes expected")
     if not stream.eof:
-        if len(content) >= limit:
-            raise ValueError(f"{what}: unpacks to more than the {limit:,} bytes expected")
         raise ValueError(f"{what}: the gzip file is cut short after {len(raw):,} bytes")
     return content
 
