@@ -1,0 +1,1 @@
+"""Training: optimizers, steps, rounds, evaluation, and the run that holds them together."""

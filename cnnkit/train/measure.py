@@ -1,0 +1,109 @@
+"""How fast each worker is and how long an exchange takes, measured as training goes, agreed by all."""
+
+import time
+from collections import deque
+from collections.abc import Sequence
+from statistics import median
+from typing import Any
+
+import numpy as np
+
+COLUMNS = ("step_seconds", "exchange_seconds", "stop", "save")
+KEPT = 5  # measurements whose median counts, so that one bad one changes nothing
+EARLY = (1, 2, 4, 8, 16)
+EVERY = 32
+
+
+class Measured:
+    """Seconds a local step takes on each worker, and seconds of an exchange.
+
+    What this process measures is its own until `hear` brings everyone's, so that all processes decide alike.
+
+    Args:
+        workers: how many there are.
+        local: which of them are in this process.
+    """
+
+    def __init__(self, workers: int, local: Sequence[int]) -> None:
+        self.workers, self.local = workers, tuple(local)
+        self._steps: dict[int, deque[float]] = {w: deque(maxlen=KEPT) for w in self.local}
+        self._exchanges: deque[float] = deque(maxlen=KEPT)
+        self.step_seconds = np.full(workers, np.nan)
+        self.exchange_seconds = float("nan")
+        self.stop = self.save = False
+        self.last: dict[str, Any] = {}
+
+    def due(self, round: int) -> bool:
+        """Whether this round is to be timed by itself; a function of its number, so that all do it together."""
+        return self.workers > 1 and (round in EARLY or round % EVERY == EVERY - 1)
+
+    def add(self, seconds: dict[int, float], steps: Sequence[int], exchange: float | None) -> None:
+        """One measurement: seconds of each local worker's phase, its local steps, seconds of the exchange."""
+        for worker, took in seconds.items():
+            if steps[worker] > 0:
+                self._steps[worker].append(took / steps[worker])
+        if exchange is not None:
+            self._exchanges.append(exchange)
+
+    def tell(self, stop: bool, save: bool) -> np.ndarray:
+        """What this process has to say, float32 [local workers, 4]; 0 where nothing is known."""
+        exchange = median(self._exchanges) if self._exchanges else 0.0
+        step = [median(self._steps[w]) if self._steps[w] else 0.0 for w in self.local]
+        return np.float32([[s, exchange, stop, save] for s in step])
+
+    def hear(self, told: np.ndarray) -> None:
+        """Take in what all workers said, float32 [workers, 4]."""
+        step, exchange = told[:, 0].astype(float), told[:, 1].astype(float)
+        self.step_seconds = np.where(step > 0, step, np.nan)
+        self.exchange_seconds = float(exchange[exchange > 0].mean()) if (exchange > 0).any() else float("nan")
+        self.stop, self.save = bool(told[:, 2].any()), bool(told[:, 3].any())
+
+    @property
+    def speeds(self) -> np.ndarray | None:
+        """Mini-batches a second of each worker, None while one of them is unknown."""
+        return None if np.isnan(self.step_seconds).any() else 1 / self.step_seconds
+
+    def dispatch(self, counts: np.ndarray, seconds: float, alone: dict[int, float] | None = None) -> None:
+        """Keep the books of a dispatch: int [rounds, workers] local steps that took so many seconds.
+
+        Args:
+            alone: seconds of each local worker's phase where they were timed by themselves.
+        """
+        busy = counts.sum(0) * self.step_seconds / max(seconds, 1e-9)
+        for worker, took in (alone or {}).items():
+            busy[worker] = took / max(seconds, 1e-9)
+        self.last = {
+            "rounds": len(counts),
+            "fetch": counts[-1].tolist(),
+            "steps": counts.sum(0).tolist(),
+            "seconds": seconds,
+            "busy": [None if np.isnan(b) else float(min(b, 1.0)) for b in busy],
+            "step_seconds": [None if np.isnan(s) else float(s) for s in self.step_seconds],
+            "exchange_seconds": None if np.isnan(self.exchange_seconds) else self.exchange_seconds,
+        }
+
+    def round_seconds(self, counts: np.ndarray) -> float | None:
+        """What a round of these local steps should take, None while that is unknown."""
+        if self.speeds is None:
+            return None
+        exchange = 0.0 if np.isnan(self.exchange_seconds) else self.exchange_seconds
+        return float((counts * self.step_seconds).max()) + exchange
+
+
+def wait_for_each(array: Any, workers: Sequence[int], begin: float) -> dict[int, float]:
+    """Seconds since ``begin`` at which each local worker's row of an array [workers, …] was there.
+
+    Args:
+        array: with one row a device.
+        workers: which rows are in this process, in the order of its devices.
+        begin: ``time.perf_counter()`` at the dispatch.
+    """
+    rows = {shard.index[0].start or 0: shard.data for shard in array.addressable_shards}
+    waiting, took = set(workers), {}
+    while waiting:
+        for worker in [w for w in waiting if rows[w].is_ready()]:
+            took[worker] = time.perf_counter() - begin
+            waiting.discard(worker)
+        if waiting:
+            time.sleep(1e-4)
+    return took

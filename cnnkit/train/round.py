@@ -1,0 +1,277 @@
+"""A round: fetch_i local steps on every worker, no communication between them, then one exchange.
+
+Everything here is a function of one worker's view and runs inside ``jax.shard_map`` (or ``jax.pmap``) over
+the axis ``"worker"``. What all workers share is `Common`; what each has for itself is `Own`.
+"""
+
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+
+from cnnkit.names import choose
+from cnnkit.parallel.emulate import Emulated
+from cnnkit.parallel.exchange import ALGORITHMS, no_error, weighted_mean
+from cnnkit.parallel.payload import PAYLOADS
+from cnnkit.train.step import Plan, Progress, Source, gradient_step, local_step
+from cnnkit.train.task import Model, Sums, Task
+
+AXIS = "worker"
+MODES = ("accumulate", "local")
+MOMENTA = ("average", "keep", "reset")
+OUTERS = ("plain", "nesterov")
+
+
+@dataclass(frozen=True)
+class Rules:
+    """How workers work together.
+
+    Args:
+        mode: ``"local"``, each worker takes its own optimizer steps and the changes are averaged; or
+            ``"accumulate"``, gradients are summed at fixed weights and one step is taken (the thesis).
+        delay: 1 exchanges the round before while this one computes.
+        exchange: ``psum``, ``ring``, ``tree``, ``redundant`` or ``server``.
+        payload: ``float32``, ``bfloat16`` or ``int8`` (with error feedback).
+        momentum: what becomes of the inner optimizer's state after a local round: ``average``, ``keep``
+            (each worker its own) or ``reset``.
+        outer: how the averaged change is applied: ``plain`` adds it; ``nesterov`` is DiLoCo's outer step.
+        outer_lr, outer_momentum: of the Nesterov step.
+        emulated: workers made slower than they are, or None.
+    """
+
+    mode: str = "local"
+    delay: int = 0
+    exchange: str = "psum"
+    payload: str = "float32"
+    momentum: str = "keep"
+    outer: str = "plain"
+    outer_lr: float = 0.7
+    outer_momentum: float = 0.9
+    emulated: Emulated | None = None
+
+    def __post_init__(self) -> None:
+        choose(self.mode, dict.fromkeys(MODES), "mode")
+        choose(self.exchange, ALGORITHMS, "exchange")
+        choose(self.payload, PAYLOADS, "payload")
+        choose(self.momentum, dict.fromkeys(MOMENTA), "inner momentum")
+        choose(self.outer, dict.fromkeys(OUTERS), "outer step")
+        if self.delay not in (0, 1):
+            raise ValueError(f"delay is {self.delay!r}; it must be 0 or 1 round")
+        if self.mode == "accumulate" and self.outer != "plain":
+            raise ValueError("outer='nesterov' goes with mode='local'; accumulate takes one optimizer step itself")
+
+    @property
+    def shares_opt(self) -> bool:
+        """Whether the optimizer's state is the same on every worker."""
+        return self.mode == "accumulate" or self.momentum == "average"
+
+
+class Common(NamedTuple):
+    """What all workers agree on between rounds: the model (opt only where shared), the outer velocity."""
+
+    model: Model
+    velocity: Any
+
+
+class Own(NamedTuple):
+    """What one worker has for itself.
+
+    Args:
+        opt: its optimizer's state, where workers keep their own.
+        change: with delay, what it did in the last round and has not had exchanged.
+        examples: how many that change was made of.
+        error: what rounding took from the payloads it sent.
+        sums, bad: its books of the epoch, as in `Progress`.
+    """
+
+    opt: Any
+    change: Any
+    examples: jax.Array
+    error: Any
+    sums: Sums
+    bad: jax.Array
+
+
+class Carry(NamedTuple):
+    """One worker's view between two rounds."""
+
+    common: Common
+    own: Own
+
+
+def fresh(task: Task, rules: Rules, model: Model) -> Carry:
+    """A worker's view before the first round."""
+    shared = model if rules.shares_opt else model._replace(opt=())
+    change = jax.tree.map(_zero, _changed(rules, model)) if rules.delay else ()
+    own_opt = model.opt if rules.mode == "local" and rules.momentum == "keep" else ()
+    velocity = jax.tree.map(jnp.zeros_like, model.params) if rules.outer == "nesterov" else ()
+    error = () if PAYLOADS[rules.payload].exact else no_error(_changed(rules, model))
+    own = Own(own_opt, change, jnp.zeros(()), error, Sums.zero(), jnp.int32(-1))
+    return Carry(Common(shared, velocity), own)
+
+
+def _changed(rules: Rules, model: Model) -> Model:
+    """The parts of a model that an exchange carries."""
+    return model if rules.mode == "local" and rules.momentum == "average" else model._replace(opt=())
+
+
+def _zero(leaf: Any) -> jax.Array:
+    return jnp.zeros(jnp.shape(leaf), jnp.float32)
+
+
+def varying(tree: Any) -> Any:
+    """The tree, marked as differing between workers, so that no collective is put in on its behalf."""
+
+    def mark(leaf):
+        leaf = jnp.asarray(leaf)
+        return leaf if AXIS in jax.typeof(leaf).vma else lax.pcast(leaf, AXIS, to="varying")
+
+    return jax.tree.map(mark, tree)
+
+
+def local_phase(
+    task: Task, rules: Rules, carry: Carry, source: Source, plan: Plan, first: Any, count: Any
+) -> tuple[Model, Own]:
+    """One worker's part of a round: ``count`` mini-batches from ``first`` on, without communication.
+
+    Returns:
+        (what it changed, its own things with ``examples`` set to the number it saw).
+    """
+    start = _start(task, rules, carry)
+    before = carry.own.sums.examples
+    progress = varying(Progress(start, carry.own.sums, carry.own.bad))
+    work = _accumulate if rules.mode == "accumulate" else _local
+    progress, change = work(task, rules, progress, start, source, plan, first, count)
+    seen = progress.sums.examples - before
+    opt = progress.model.opt if rules.mode == "local" and rules.momentum == "keep" else ()
+    return change, carry.own._replace(opt=opt, examples=seen, sums=progress.sums, bad=progress.bad)
+
+
+def _start(task: Task, rules: Rules, carry: Carry) -> Model:
+    """Where this worker's round begins: what is common, plus its own change that is still on its way."""
+    common, own = carry
+    model = common.model
+    if rules.delay and rules.mode == "accumulate":
+        model = model._replace(state=_plus(model.state, own.change.state))
+    elif rules.delay:
+        model = _plus(model, own.change)
+    if rules.mode == "local" and rules.momentum == "keep":
+        model = model._replace(opt=own.opt)
+    if rules.mode == "local" and rules.momentum == "reset":
+        model = model._replace(opt=task.optimizer.init(model.params))
+    return model
+
+
+def _plus(base: Any, change: Any) -> Any:
+    """base + change; whole numbers stay whole."""
+
+    def add(b, c):
+        return b + (c if jnp.issubdtype(b.dtype, jnp.floating) else jnp.round(c)).astype(b.dtype)
+
+    return jax.tree.map(add, base, change)
+
+
+def _minus(end: Any, start: Any) -> Any:
+    return jax.tree.map(lambda e, s: (e - s).astype(jnp.float32), end, start)
+
+
+def _local(task, rules, progress, start, source, plan, first, count):
+    step = lambda i, p: local_step(task, p, source, plan, i)
+    progress = _loop(rules, step, first, count, progress)
+    change = _minus(_changed(rules, progress.model), _changed(rules, start))
+    return progress, change
+
+
+def _accumulate(task, rules, progress, start, source, plan, first, count):
+    def step(i, at):
+        total, progress = at
+        grads, _, progress = gradient_step(task, progress, source, plan, i)
+        return jax.tree.map(jnp.add, total, grads), progress
+
+    zero = varying(jax.tree.map(_zero, start.params))
+    before = progress.sums.examples
+    total, progress = _loop(rules, step, first, count, (zero, progress))
+    seen = jnp.maximum(progress.sums.examples - before, 1)
+    mean = jax.tree.map(lambda g: g / seen, total)
+    return progress, Model(mean, _minus(progress.model.state, start.state), ())
+
+
+def _loop(rules: Rules, step: Any, first: Any, count: Any, start: Any) -> Any:
+    if rules.emulated is not None:
+        step = rules.emulated.slowed(step, lax.axis_index(AXIS))
+    return lax.fori_loop(first, first + count, step, start)
+
+
+def swap(rules: Rules, change: Model, own: Own) -> tuple[Model, jax.Array, Own]:
+    """The exchange: the mean of all workers' changes, each counted by the examples it was made of.
+
+    Returns:
+        (mean change, zero where nobody had seen an example; Σ n_i; own with the new residuals).
+    """
+    error = own.error if own.error != () else None
+    mean, total, error = weighted_mean(change, own.examples, AXIS, rules.exchange, rules.payload, error)
+    mean = jax.tree.map(lambda m: jnp.where(total > 0, m, jnp.zeros_like(m)), mean)
+    return mean, total, own._replace(error=() if error is None else error)
+
+
+def merge(
+    task: Task, rules: Rules, common: Common, mean: Model, total: jax.Array, lr: Any, momentum: Any
+) -> Common:
+    """What all workers agree on after an exchange."""
+    model, velocity = common
+    state = _plus(model.state, mean.state)
+    if rules.mode == "accumulate":
+        stepped = task.descend(model, mean.params, jnp.ones(()), lr, momentum)
+        moved = jax.tree.map(lambda new, old: jnp.where(total > 0, new, old), stepped, model)
+        return Common(moved._replace(state=state), velocity)
+    if rules.outer == "nesterov":
+        velocity = jax.tree.map(lambda v, d: rules.outer_momentum * v + d, velocity, mean.params)
+        ahead = lambda w, d, v: w + rules.outer_lr * (d + rules.outer_momentum * v)
+        params = jax.tree.map(ahead, model.params, mean.params, velocity)
+    else:
+        params = _plus(model.params, mean.params)
+    opt = _plus(model.opt, mean.opt) if rules.momentum == "average" else model.opt
+    return Common(Model(params, state, opt), velocity)
+
+
+def one_round(
+    task: Task, rules: Rules, carry: Carry, source: Source, plan: Plan, firsts: Any, counts: Any
+) -> Carry:
+    """A whole round as one worker sees it; with delay the exchange depends on nothing computed here.
+
+    Args:
+        firsts, counts: int32 [workers], everyone's share of the epoch's mini-batches.
+    """
+    me = lax.axis_index(AXIS)
+    if rules.delay:
+        mean, total, swapped = swap(rules, carry.own.change, carry.own)
+    change, own = local_phase(task, rules, carry, source, plan, firsts[me], counts[me])
+    if rules.delay:
+        own = own._replace(change=change, error=swapped.error)
+    else:
+        mean, total, own = swap(rules, change, own)
+    lr, momentum = plan.lr[firsts[0]], plan.momentum[firsts[0]]
+    return Carry(merge(task, rules, carry.common, mean, total, lr, momentum), own)
+
+
+def rounds(
+    task: Task, rules: Rules, carry: Carry, source: Source, plan: Plan, firsts: Any, counts: Any, number: Any
+) -> Carry:
+    """Many rounds, one after another, in one program.
+
+    Args:
+        firsts, counts: int32 [most rounds, workers].
+        number: how many of them to run; may be traced.
+    """
+    body = lambda r, c: varying(one_round(task, rules, c, source, plan, firsts[r], counts[r]))
+    return lax.fori_loop(0, number, body, varying(carry))
+
+
+def settled(task: Task, rules: Rules, carry: Carry, lr: Any, momentum: Any) -> Common:
+    """What is common once the change still on its way has arrived: the model to evaluate and to keep."""
+    if not rules.delay:
+        return carry.common
+    mean, total, _ = swap(rules, carry.own.change, carry.own._replace(error=()))
+    return merge(task, rules, carry.common, mean, total, lr, momentum)
