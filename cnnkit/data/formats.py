@@ -4,6 +4,7 @@ import math
 import os
 import zlib
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -73,17 +74,17 @@ def parse_cifar(parts: Sequence[tuple[str, bytes]], fine: bool = False) -> Split
     limits = (("coarse label", 20), ("fine label", 100)) if fine else (("label", 10),)
     length = len(limits) + 3 * PIXELS
     records = [_records(raw, length, what) for what, raw in parts]
-    total = sum(map(len, records))
-    images = np.empty((total, PIXELS, 3), np.uint8)
-    labels = np.empty(total, np.int32)
-    first = 0
-    for (what, _), rows in zip(parts, records, strict=True):
+    counts = [len(rows) for rows in records]
+    images = np.empty((sum(counts), PIXELS, 3), np.uint8)
+    labels = np.empty(sum(counts), np.int32)
+
+    def place(what: str, rows: np.ndarray, first: int) -> None:
         for column, (label, limit) in enumerate(limits):
             wrong = np.flatnonzero(rows[:, column] >= limit)
             if len(wrong):
                 raise ValueError(
-                    f"{what}: {label} {rows[wrong[0], column]} in record {wrong[0]:,} is not one of 0 to {limit - 1}; "
-                    "is it the binary version of this set?"
+                    f"{what}: {label} {rows[wrong[0], column]} in record {wrong[0]:,} is not one of "
+                    f"0 to {limit - 1}; is it the binary version of this set?"
                 )
         labels[first : first + len(rows)] = rows[:, len(limits) - 1]
         pixels = rows[:, len(limits) :]
@@ -92,8 +93,10 @@ def parse_cifar(parts: Sequence[tuple[str, bytes]], fine: bool = False) -> Split
             block = pixels[low : low + 64]
             for c in range(3):
                 images[first + low : first + low + len(block), :, c] = block[:, c * PIXELS : (c + 1) * PIXELS]
-        first += len(rows)
-    return Split(images.reshape(total, 32, 32, 3), labels)
+
+    with ThreadPoolExecutor() as pool:
+        list(pool.map(place, [what for what, _ in parts], records, np.cumsum(counts) - counts))
+    return Split(images.reshape(-1, 32, 32, 3), labels)
 
 
 def inflated(raw: bytes, what: str, limit: int = 1 << 32) -> bytes:
