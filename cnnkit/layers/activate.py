@@ -1,14 +1,29 @@
 """Activations: functions of each element, and softmax over the last axis."""
 
+from functools import partial
+
 import jax
 import jax.numpy as jnp
 
 from cnnkit.layers.layer import Layer, stateless
 
 
+@partial(jax.custom_jvp, nondiff_argnums=(1,))
+def rectify(x: jax.Array, slope: float = 0.0) -> jax.Array:
+    """x where it is positive, slope · x elsewhere; the gradient at 0 is the slope's."""
+    return jnp.where(x > 0, x, slope * x) if slope else jnp.maximum(x, 0)
+
+
+@rectify.defjvp
+def _rectify_jvp(slope, primals, tangents):
+    # Read from the output, which has the input's sign: the input need not be kept for the backward pass.
+    y = rectify(primals[0], slope)
+    return y, jnp.where(y > 0, tangents[0], slope * tangents[0])
+
+
 def relu() -> Layer:
     """max(x, 0)."""
-    return stateless("relu", jax.nn.relu)
+    return stateless("relu", rectify)
 
 
 def leaky_relu(slope: float = 0.1) -> Layer:
@@ -19,7 +34,7 @@ def leaky_relu(slope: float = 0.1) -> Layer:
     """
     if not 0 <= slope < 1:
         raise ValueError(f"slope={slope!r}: a number from 0 to below 1 is needed")
-    return stateless("leaky_relu", lambda x: jnp.maximum(x, slope * x), slope=float(slope))
+    return stateless("leaky_relu", lambda x: rectify(x, slope), slope=float(slope))
 
 
 def gelu() -> Layer:

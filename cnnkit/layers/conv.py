@@ -1,13 +1,14 @@
 """Convolutional layers: shared weights, 1×1 stacks (NIN), and a kernel of its own at every place."""
 
 import jax.numpy as jnp
-from jax import lax
 
 from cnnkit.layers.activate import relu
+from cnnkit.layers.convolve import ALGORITHMS, Window, convolve
 from cnnkit.layers.dense import count, not_negative
 from cnnkit.layers.initial import Initial, check_initial, initial_weights
 from cnnkit.layers.layer import Layer, ShapeError, serial
 from cnnkit.layers.window import Padding, check_padding, need_image, out_size, pair, resolve, times
+from cnnkit.names import choose
 
 
 def conv(
@@ -19,6 +20,7 @@ def conv(
     dilation=1,
     groups: int = 1,
     bias: bool = True,
+    algorithm: str = "auto",
     decay: float = 0.0,
     lr: float = 1.0,
     init: Initial = "he",
@@ -33,6 +35,7 @@ def conv(
         dilation: distance between the kernel's pixels.
         groups: channels are split into that many groups that do not mix.
         bias: whether to add a bias to each channel.
+        algorithm: ``"direct"``, ``"matmul"``, ``"fft"``, or ``"auto"`` for the one measured fastest.
         decay: strength of the L2 penalty decay/2 · ‖w‖².
         lr: factor on the learning rate.
         init: initial weights, see `check_initial`.
@@ -41,6 +44,7 @@ def conv(
     size, stride, dilation = pair(size, "size"), pair(stride, "stride"), pair(dilation, "dilation")
     padding = check_padding(padding, ("valid", "same"))
     init = check_initial(init)
+    choose(algorithm, {"auto": None, **ALGORITHMS}, "algorithm of convolution")
     if features % groups:
         raise ValueError(f"features={features} cannot be split into groups={groups}; use a multiple of it")
 
@@ -61,15 +65,8 @@ def conv(
 
     def apply(params, state, x, *, key=None, train=False):
         pads = resolve(padding, x.shape[1:], size, stride, dilation)
-        y = lax.conv_general_dilated(
-            x,
-            params["w"].astype(x.dtype),
-            stride,
-            pads,
-            rhs_dilation=dilation,
-            dimension_numbers=("NHWC", "HWIO", "NHWC"),
-            feature_group_count=groups,
-        )
+        w = params["w"].astype(x.dtype)
+        y = convolve(x, w, Window(stride, pads, dilation, groups), algorithm)
         return y + params["b"].astype(x.dtype) if bias else y, state
 
     config = {

@@ -1,5 +1,8 @@
 """Pooling: maximum and mean over windows, and over the whole image."""
 
+from functools import partial
+
+import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
@@ -71,12 +74,82 @@ def _pool(kind, size, stride, padding, function) -> Layer:
 
 
 def _max(x, size, stride, pads):
-    low = np.array(-np.inf, x.dtype)
-    return lax.reduce_window(x, low, lax.max, (1, *size, 1), (1, *stride, 1), ((0, 0), *pads, (0, 0)))
+    """Maxima over windows; equal maxima give the gradient to the first, whatever the backend."""
+    if jax.default_backend() != "cpu":
+        return _reduce(x, lax.max, -np.inf, size, stride, pads)
+    return _written(x, size, stride, pads)
 
 
 def _mean(x, size, stride, pads):
-    dims = (1, *size, 1), (1, *stride, 1), ((0, 0), *pads, (0, 0))
-    total = lax.reduce_window(x.astype(jnp.float32), 0.0, lax.add, *dims)
-    inside = lax.reduce_window(jnp.ones((1, *x.shape[1:3], 1)), 0.0, lax.add, *dims)
+    total = _reduce(x.astype(jnp.float32), lax.add, 0, size, stride, pads)
+    inside = _reduce(jnp.ones((1, *x.shape[1:3], 1)), lax.add, 0, size, stride, pads)
     return (total / inside).astype(x.dtype)
+
+
+def _reduce(x, function, start, size, stride, pads):
+    dims = (1, *size, 1), (1, *stride, 1), ((0, 0), *pads, (0, 0))
+    return lax.reduce_window(x, np.array(start, x.dtype), function, *dims)
+
+
+# reduce_window's gradient is slow on a CPU. Written out it is a choice among shifted copies: the forward pass
+# keeps which pixel of its window each maximum was, in one byte.
+
+
+@partial(jax.custom_vjp, nondiff_argnums=(1, 2, 3))
+def _written(x, size, stride, pads):
+    return _first_maximum(x, size, stride, pads)[0]
+
+
+def _written_forward(x, size, stride, pads):
+    y, place = _first_maximum(x, size, stride, pads)
+    return y, (place, x.shape[1:3])
+
+
+def _written_backward(size, stride, pads, saved, dy):
+    place, (height, width) = saved
+    rows = -(-(height + pads[0][0]) // stride[0])
+    cols = -(-(width + pads[1][0]) // stride[1])
+    # Pixels at one phase of the stride make an image of rows × cols, which some pixels of the windows reach.
+    phases = [
+        _phase(dy, place, (u, v), size, stride, (rows, cols))
+        for u in range(stride[0])
+        for v in range(stride[1])
+    ]
+    batch, channels = len(dy), dy.shape[-1]
+    dx = jnp.stack(phases, 3).reshape(batch, rows, cols, *stride, channels)
+    dx = dx.transpose(0, 1, 3, 2, 4, 5).reshape(batch, rows * stride[0], cols * stride[1], channels)
+    return (dx[:, pads[0][0] :, pads[1][0] :][:, :height, :width],)
+
+
+_written.defvjp(_written_forward, _written_backward)
+
+
+def _first_maximum(x, size, stride, pads):
+    wide = x
+    if any(map(any, pads)):
+        wide = jnp.pad(x, ((0, 0), *pads, (0, 0)), constant_values=-np.inf)
+    rows, cols = ((n - k) // s + 1 for n, k, s in zip(wide.shape[1:3], size, stride))
+    y, place = None, None
+    for i in range(size[0]):
+        for j in range(size[1]):
+            end = (len(x), i + (rows - 1) * stride[0] + 1, j + (cols - 1) * stride[1] + 1, x.shape[-1])
+            tap = lax.slice(wide, (0, i, j, 0), end, (1, *stride, 1))
+            if y is None:
+                y, place = tap, jnp.zeros(tap.shape, jnp.uint8)
+            else:
+                place = jnp.where(tap > y, jnp.uint8(i * size[1] + j), place)
+                y = jnp.maximum(y, tap)
+    return y, place
+
+
+def _phase(dy, place, phase, size, stride, out):
+    total = None
+    for i in range(phase[0], size[0], stride[0]):
+        for j in range(phase[1], size[1], stride[1]):
+            mine = jnp.where(place == i * size[1] + j, dy, 0)
+            down, right = i // stride[0], j // stride[1]
+            below, beside = out[0] - dy.shape[1] - down, out[1] - dy.shape[2] - right
+            config = [(0, 0, 0), (down, below, 0), (right, beside, 0), (0, 0, 0)]
+            moved = lax.pad(mine, jnp.zeros((), dy.dtype), config)
+            total = moved if total is None else total + moved
+    return jnp.zeros((len(dy), *out, dy.shape[-1]), dy.dtype) if total is None else total

@@ -1,0 +1,182 @@
+"""Convolution by three algorithms that give the same numbers: direct, matrix product, Fourier transform."""
+
+from functools import partial
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+
+from cnnkit.layers.window import Pads, Pair, Shape, out_size
+
+_LAYOUT = ("NHWC", "HWIO", "NHWC")
+
+
+class Window(NamedTuple):
+    """How a kernel moves over an image."""
+
+    stride: Pair
+    pads: Pads
+    dilation: Pair = (1, 1)
+    groups: int = 1
+
+
+def direct(x: jax.Array, w: jax.Array, window: Window) -> jax.Array:
+    """x [B, H, W, C] convolved with w [h, w, C / groups, F] by XLA's or cuDNN's own convolution.
+
+    On a CPU the gradients are convolutions written out here, as XLA brings the ones it derives into its fast
+    form only outside of loops.
+    """
+    if jax.default_backend() != "cpu":
+        return _xla(x, w, window)
+    return _written(*same_axes(x, w), window)
+
+
+def matmul(x: jax.Array, w: jax.Array, window: Window) -> jax.Array:
+    """The same as one matrix product: every window's pixels become a row (im2col; thesis section 4.2)."""
+    h, width, c, features = w.shape
+    columns = _columns(x, (h, width), window)
+    g = window.groups
+    if g == 1:
+        return columns @ w.reshape(-1, features)
+    by_group = columns.reshape(*columns.shape[:3], h * width, g, c)
+    kernels = w.reshape(h * width, c, g, features // g)
+    y = jnp.einsum("byxkgc,kcgf->byxgf", by_group, kernels)
+    return y.reshape(*y.shape[:3], features)
+
+
+def fft(x: jax.Array, w: jax.Array, window: Window) -> jax.Array:
+    """The same as a product of Fourier transforms, computed in float32; it pays for large kernels."""
+    stride, pads, dilation, g = window
+    wide = jnp.pad(x.astype(jnp.float32), ((0, 0), *pads, (0, 0)))
+    size = wide.shape[1:3]
+    sparse = lax.pad(
+        w.astype(jnp.float32), jnp.float32(0), [(0, 0, d - 1) for d in dilation] + [(0, 0, 0)] * 2
+    )
+    freq_x = jnp.fft.rfft2(wide, size, (1, 2))
+    freq_w = jnp.conj(jnp.fft.rfft2(sparse, size, (0, 1)))
+    by_group = freq_x.reshape(*freq_x.shape[:3], g, -1)
+    kernels = freq_w.reshape(*freq_w.shape[:3], g, -1)
+    freq_y = jnp.einsum("buvgc,uvcgf->buvgf", by_group, kernels)
+    y = jnp.fft.irfft2(freq_y.reshape(*freq_y.shape[:3], -1), size, (1, 2))
+    # The product is circular: places whose window would run over the edge are dropped with the rest.
+    rows, cols = out_size(x.shape[1:], w.shape[:2], stride, pads, dilation)
+    return y[:, : rows * stride[0] : stride[0], : cols * stride[1] : stride[1]].astype(x.dtype)
+
+
+ALGORITHMS = {"direct": direct, "matmul": matmul, "fft": fft}
+
+
+def convolve(x: jax.Array, w: jax.Array, window: Window, algorithm: str = "auto") -> jax.Array:
+    """x [B, H, W, C] convolved with w [h, w, C / groups, F], by the algorithm of that name."""
+    if algorithm == "auto":
+        algorithm = "matmul" if w.shape[:2] == (1, 1) else "direct"
+    return ALGORITHMS[algorithm](x, w, window)
+
+
+def same_axes(*arrays: jax.Array) -> list[jax.Array]:
+    """The arrays, all varying over the same mesh axes: inside shard_map a written-out gradient needs it."""
+    varying = [getattr(jax.typeof(a), "vma", frozenset()) for a in arrays]
+    everywhere = frozenset().union(*varying)
+    return [
+        lax.pcast(a, tuple(everywhere - v), to="varying") if everywhere - v else a
+        for a, v in zip(arrays, varying)
+    ]
+
+
+def _xla(x, w, window: Window, spread: Pair = (1, 1)):
+    return lax.conv_general_dilated(
+        x,
+        w,
+        window.stride,
+        window.pads,
+        lhs_dilation=spread,
+        rhs_dilation=window.dilation,
+        dimension_numbers=_LAYOUT,
+        feature_group_count=window.groups,
+    )
+
+
+@partial(jax.custom_vjp, nondiff_argnums=(2,))
+def _written(x, w, window: Window):
+    return _xla(x, w, window)
+
+
+def _written_forward(x, w, window):
+    return _xla(x, w, window), (x, w)
+
+
+def _written_backward(window, saved, dy):
+    x, w = saved
+    return _image_gradient(dy, w, window, x.shape), _kernel_gradient(x, dy, window, w.shape)
+
+
+_written.defvjp(_written_forward, _written_backward)
+
+
+def _image_gradient(dy, w, window: Window, shape: Shape):
+    """dy spread by the stride, convolved with the kernel turned about and its channels exchanged."""
+    h, width, c, features = w.shape
+    g = window.groups
+    turned = w[::-1, ::-1].reshape(h, width, c, g, features // g)
+    turned = turned.transpose(0, 1, 4, 3, 2).reshape(h, width, features // g, g * c)
+    pads = []
+    for n, m, k, s, d, (near, _) in zip(
+        shape[1:3], dy.shape[1:3], w.shape[:2], window.stride, window.dilation, window.pads
+    ):
+        reach = (k - 1) * d
+        pads.append((reach - near, n + near - (m - 1) * s - 1))
+    dy, pads = _cut(dy, pads, window.stride)
+    return _xla(dy, turned, Window((1, 1), pads, window.dilation, g), window.stride)
+
+
+def _kernel_gradient(x, dy, window: Window, shape: Shape):
+    """The image convolved with dy as the kernel: channels play the batch, and the batch the channels."""
+    h, width, c, features = shape
+    g = window.groups
+    pads = []
+    for n, m, k, s, d, (near, _) in zip(
+        x.shape[1:3], dy.shape[1:3], shape[:2], window.stride, window.dilation, window.pads
+    ):
+        # Pixels past the last window are cut off, or the result would have more than k places.
+        pads.append((near, (k - 1) * d + (m - 1) * s + 1 - n - near))
+    x, pads = _cut(x, pads)
+    image = x.reshape(*x.shape[:3], g, c).transpose(4, 1, 2, 3, 0).reshape(c, *x.shape[1:3], -1)
+    kernel = dy.transpose(1, 2, 0, 3)
+    dw = _xla(image, kernel, Window(window.dilation, pads, window.stride, g))
+    return dw.transpose(1, 2, 0, 3)
+
+
+def _cut(x, pads, spread: Pair = (1, 1)) -> tuple[jax.Array, Pads]:
+    """Negative padding carried out as a slice, as XLA's CPU convolution has been wrong with it (jax 0.10)."""
+    inside, rest = [slice(None)], []
+    for n, (near, far), s in zip(x.shape[1:3], pads, spread):
+        a, b = max(0, -(near // s)), max(0, -(far // s))
+        inside.append(slice(a, n - b))
+        rest.append((near + a * s, far + b * s))
+    return x[tuple(inside)], (rest[0], rest[1])
+
+
+def _columns(x, size: Pair, window: Window):
+    """[B, H', W', h·w·C]: the pixels of each window side by side."""
+    stride, pads, dilation, _ = window
+    rows, cols = out_size(x.shape[1:], size, stride, pads, dilation)
+    wide = jnp.pad(x, ((0, 0), *pads, (0, 0))) if any(map(any, pads)) else x
+    if size == (1, 1) and stride == (1, 1):
+        return wide
+    taps = [
+        lax.slice(
+            wide,
+            (0, i * dilation[0], j * dilation[1], 0),
+            (
+                len(x),
+                i * dilation[0] + (rows - 1) * stride[0] + 1,
+                j * dilation[1] + (cols - 1) * stride[1] + 1,
+                x.shape[-1],
+            ),
+            (1, *stride, 1),
+        )
+        for i in range(size[0])
+        for j in range(size[1])
+    ]
+    return jnp.concatenate(taps, -1)
