@@ -1,0 +1,148 @@
+"""Figures of training: curves of one run or many, and what the workers did round by round."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.ticker import MaxNLocator
+
+from cnnkit.names import choose
+from cnnkit.notebook import style
+from cnnkit.notebook.series import PARTS, Curve, X, Y, columns, curve, labelled, record_of
+from cnnkit.notebook.style import Picture, save
+from cnnkit.record.rows import Record
+
+__all__ = ["curves", "rounds", "save"]
+
+
+def curves(
+    runs: Any,
+    x: str = "epochs",
+    y: str | Sequence[str] = "accuracy",
+    parts: Sequence[str] | None = None,
+    log: bool = False,
+) -> Picture:
+    """Accuracy, error, loss or any recorded column against epochs, examples or seconds.
+
+    Several seeds become their mean and a band of one standard deviation, over the epochs that all of them
+    have; seconds are those of training alone, without compiling and evaluating.
+
+    Args:
+        runs: a Run or a run's folder; a list of them; or ``{label: runs of several seeds}``.
+        x: ``"epochs"``, ``"examples"`` or ``"seconds"``.
+        y: ``"accuracy"``, ``"error"``, ``"loss"``, another column of the record such as ``"lr"``, or several
+            of these, side by side.
+        parts: of ``"train"``, ``"held_out"``, ``"test"``; when left out, all for one run, and for several
+            the test set, or what they have been judged by instead.
+        log: a logarithmic y axis.
+
+    Raises:
+        ValueError: an unknown x, y or part, or nothing recorded yet; the text says which.
+        FileNotFoundError: a folder without a record.
+    """
+    choose(x, X, "x")
+    records = labelled(runs)
+    wanted = (y,) if isinstance(y, str) else tuple(y)
+    everything = [r for some in records.values() for r in some]
+    if not any(r.epochs() for r in everything):
+        raise ValueError("no epoch has been recorded yet; train first, then draw")
+    known = columns(everything)
+    for name in wanted:
+        if name not in Y:
+            choose(name, dict.fromkeys(Y) | known, "y")
+    shown = _parts(parts, records, known)
+    wide = len(wanted) > 1
+    figure, axes = style.figure(7.0 if wide else 5.0, 2.8 if wide else 3.2, columns=len(wanted))
+    for ax, name in zip(axes, wanted):
+        _draw(ax, records, x, name, shown)
+        if log:
+            ax.set_yscale("log")
+    return figure
+
+
+def rounds(run: Any) -> Picture:
+    """What each worker did: its local steps a round (fetch_i), and the share of the time it was busy.
+
+    Args:
+        run: a Run, or a run's folder, of several workers.
+
+    Raises:
+        ValueError: it has recorded no rounds.
+    """
+    rows = record_of(run).rounds()
+    if not rows:
+        raise ValueError("no rounds have been recorded; runs of several workers record them")
+    at = np.array([row["epochs"] for row in rows], float)
+    figure, axes = style.figure(7.0, 2.8, columns=2)
+    both = ("fetch", "local steps a round, fetch_i"), ("busy", "busy share (%)")
+    for ax, (column, name) in zip(axes, both):
+        for worker in range(len(rows[0]["fetch"])):
+            values = np.array([_value(row[column][worker]) for row in rows])
+            line: dict[str, Any] = {
+                "color": style.COLORS[worker % len(style.COLORS)],
+                "linestyle": style.LINES[worker % len(style.LINES)],
+                "drawstyle": "steps-pre" if column == "fetch" else "default",
+            }
+            scale = 100 if column == "busy" else 1
+            ax.plot(at, scale * values, label=f"worker {worker}", linewidth=1.4, **line)
+        style.label(ax, "epochs", name)
+    axes[1].set_ylim(0, 105)
+    axes[0].set_ylim(bottom=0)
+    style.legend(axes[0])
+    return figure
+
+
+def _draw(ax: Axes, records: dict[str, list[Record]], x: str, y: str, parts: Sequence[str]) -> None:
+    ending, name, scale = Y.get(y, (None, y.replace("_", " "), lambda v: v))
+    for i, (label, some) in enumerate(records.items()):
+        for part in parts if ending else ("",):
+            found = curve(some, f"{part}_{ending}" if ending else y, x)
+            if found is None:
+                continue
+            if len(records) == 1:
+                look: dict[str, Any] = {
+                    "color": style.PART_COLORS.get(part),
+                    "linestyle": style.PART_LINES.get(part, "-"),
+                }
+                text = style.PART_NAMES.get(part, label)
+            else:
+                line = (
+                    style.PART_LINES[part] if len(parts) > 1 and part else style.LINES[i % len(style.LINES)]
+                )
+                look = {"color": style.COLORS[i % len(style.COLORS)], "linestyle": line}
+                text = f"{label}, {style.PART_NAMES[part]}" if len(parts) > 1 and part else label
+            if found.runs > 1:
+                text += f" (n = {found.runs})"
+            _line(ax, found, scale, text, look)
+    style.label(ax, X[x][1], name)
+    style.legend(ax)
+    if x == "epochs":
+        ax.xaxis.set_major_locator(MaxNLocator(integer=True))
+
+
+def _line(ax: Axes, found: Curve, scale: Any, text: str, look: dict[str, Any]) -> None:
+    y = scale(found.y)
+    marker: dict[str, Any] = {"marker": "o", "markersize": 3} if len(y) < 12 else {}
+    (line,) = ax.plot(found.x, y, label=text, linewidth=1.5, **look, **marker)
+    if found.spread is not None:
+        # An error falls where an accuracy rises: the band is as wide either way.
+        half = np.abs(scale(found.y + found.spread) - y)
+        ax.fill_between(found.x, y - half, y + half, color=line.get_color(), alpha=0.18, linewidth=0)
+
+
+def _parts(
+    parts: Sequence[str] | None, records: dict[str, list[Record]], known: dict[str, str]
+) -> tuple[str, ...]:
+    if parts is not None:
+        for part in parts:
+            choose(part, dict.fromkeys(PARTS), "part")
+        return tuple(parts)
+    there = tuple(part for part in PARTS if f"{part}_accuracy" in known)
+    if len(records) == 1:
+        return there
+    return next(((part,) for part in ("test", "held_out", "train") if part in there), ())
+
+
+def _value(value: float | None) -> float:
+    return float("nan") if value is None else value

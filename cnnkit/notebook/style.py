@@ -1,0 +1,143 @@
+"""How every figure looks: Okabe–Ito colours with line styles, Figure objects that show and save themselves."""
+
+import io
+import os
+from pathlib import Path
+from typing import Any
+
+import matplotlib
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
+from PIL import Image
+
+from cnnkit.names import choose
+
+PALETTE = {
+    "blue": "#0072B2",
+    "vermilion": "#D55E00",
+    "green": "#009E73",
+    "purple": "#CC79A7",
+    "orange": "#E69F00",
+    "sky": "#56B4E9",
+    "black": "#000000",
+}
+"""Okabe and Ito 2008, told apart with any colour vision; their yellow is left out: too pale on white."""
+
+COLORS = tuple(PALETTE.values())
+LINES = ("-", "--", ":", "-.", (0, (5, 1, 1, 1, 1, 1)))
+"""Line styles, so that no figure needs its colours to be read."""
+
+PART_COLORS = {"train": PALETTE["vermilion"], "held_out": PALETTE["green"], "test": PALETTE["blue"]}
+PART_LINES = {"train": "--", "held_out": "-.", "test": "-"}
+PART_NAMES = {"train": "training", "held_out": "held out", "test": "test"}
+
+SHOWN_DPI, CSS_DPI = 144, 96
+TEXT, GRID = "#333333", "#dddddd"
+
+WIDTHS = {"column": 3.35, "page": 6.9}
+FORMATS = {".svg": "svg", ".png": "png", ".pdf": "pdf"}
+
+
+class Picture(Figure):
+    """A matplotlib figure outside pyplot's state, which a notebook shows when it is a cell's value."""
+
+    def png(self, dpi: float = SHOWN_DPI, colors: int | None = None) -> bytes:
+        """The figure as PNG; with a palette of so many colors, line plots take a quarter of the bytes."""
+        into = io.BytesIO()
+        FigureCanvasAgg(self)
+        self.savefig(into, format="png", dpi=dpi, facecolor="white")
+        if colors is None:
+            return into.getvalue()
+        image, into = Image.open(into).convert("RGB"), io.BytesIO()
+        image.quantize(colors, dither=Image.Dither.NONE).save(into, format="png", optimize=True)
+        return into.getvalue()
+
+    def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> tuple[dict, dict]:
+        width, height = (round(inches * CSS_DPI) for inches in self.get_size_inches())
+        data = {"text/plain": repr(self), "image/png": self.png()}
+        return data, {"image/png": {"width": width, "height": height}}
+
+
+def figure(
+    width: float = 7.0, height: float = 2.8, rows: int = 1, columns: int = 1, **subplots: Any
+) -> tuple[Picture, np.ndarray]:
+    """An empty figure and its axes, flat in reading order.
+
+    Args:
+        width, height: inches.
+        rows, columns: of axes.
+        subplots: for ``Figure.subplots``, e.g. ``sharex=True``.
+    """
+    made = Picture(figsize=(width, height), layout="constrained", facecolor="white")
+    axes = made.subplots(rows, columns, squeeze=False, **subplots).ravel()
+    for ax in axes:
+        plain(ax)
+    return made, axes
+
+
+def plain(ax: Axes) -> Axes:
+    """Axes with two thin spines, a faint grid and small dark-grey text."""
+    ax.spines[["top", "right"]].set_visible(False)
+    ax.spines[["left", "bottom"]].set_color(TEXT)
+    ax.tick_params(labelsize=8, color=TEXT, labelcolor=TEXT)
+    ax.grid(True, color=GRID, linewidth=0.6)
+    ax.set_axisbelow(True)
+    return ax
+
+
+def image_axes(ax: Axes, title: str = "") -> Axes:
+    """Axes that hold an image: no ticks, no grid."""
+    ax.set_xticks([])
+    ax.set_yticks([])
+    ax.grid(False)
+    ax.spines[:].set_visible(False)
+    ax.set_title(title, fontsize=7, color=TEXT, pad=2)
+    return ax
+
+
+def label(ax: Axes, x: str = "", y: str = "", title: str = "") -> None:
+    """Names of the axes, with their units."""
+    ax.set_xlabel(x, fontsize=9, color=TEXT)
+    ax.set_ylabel(y, fontsize=9, color=TEXT)
+    if title:
+        ax.set_title(title, fontsize=9, color=TEXT)
+
+
+def legend(ax: Axes, **options: Any) -> None:
+    """The legend, where there is more than one line to tell apart."""
+    handles, labels = ax.get_legend_handles_labels()
+    if len(labels) > 1:
+        ax.legend(handles, labels, fontsize=8, frameon=False, labelcolor=TEXT, **options)
+
+
+def save(figure: Figure, path: str | os.PathLike[str], width: str | float = "page") -> Path:
+    """Write a figure at paper size, the same bytes for the same figure.
+
+    Args:
+        figure: any matplotlib figure.
+        path: ending in ``.svg``, ``.pdf`` or ``.png`` (300 dots an inch).
+        width: ``"column"`` (3.35 inches), ``"page"`` (6.9 inches), or inches; the height follows.
+
+    Returns:
+        the path.
+
+    Raises:
+        ValueError: another ending or width.
+    """
+    path = Path(path)
+    kind = choose(path.suffix.lower(), FORMATS, "ending of a figure's file")
+    inches = choose(width, WIDTHS, "width") if isinstance(width, str) else float(width)
+    if not inches > 0:
+        raise ValueError(f"width is {width}; it must be 'column', 'page' or a number of inches above 0")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    before = tuple(figure.get_size_inches())
+    unstamped: dict[str, Any] = {"svg": {"Date": None}, "pdf": {"CreationDate": None}, "png": {}}
+    try:
+        figure.set_size_inches(inches, before[1] * max(inches / before[0], 0.7))
+        with matplotlib.rc_context({"svg.hashsalt": "cnnkit"}):
+            figure.savefig(path, format=kind, dpi=300, facecolor="white", metadata=unstamped[kind])
+    finally:
+        figure.set_size_inches(before)
+    return path
