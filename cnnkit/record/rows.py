@@ -19,6 +19,7 @@ class Record:
 
     Args:
         folder: where ``record.jsonl`` lies; None keeps the rows in memory alone.
+        writes: False reads what is there and writes nothing: for all processes of a job but one.
 
     >>> record = Record()
     >>> record.append({"kind": "epoch", "epoch": 1, "test_accuracy": 0.97})
@@ -26,7 +27,8 @@ class Record:
     [0.97]
     """
 
-    def __init__(self, folder: str | os.PathLike[str] | None = None) -> None:
+    def __init__(self, folder: str | os.PathLike[str] | None = None, *, writes: bool = True) -> None:
+        self.writes = writes
         self.path = None if folder is None else Path(folder) / "record.jsonl"
         self._rows: list[Row] = list(read_rows(self.path)) if self.path else []
         self._lock = threading.Lock()
@@ -40,7 +42,7 @@ class Record:
         row = {key: _plain(value) for key, value in row.items()}
         with self._lock:
             try:
-                if self.path is not None:
+                if self.path is not None and self.writes:
                     _append_line(self.path, json.dumps(row, allow_nan=True))
             except OSError as error:
                 raise type(error)(

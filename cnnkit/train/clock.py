@@ -22,15 +22,39 @@ class Clocks:
 
     def __init__(self, seconds: dict[str, float] | None = None) -> None:
         self.seconds = dict.fromkeys(self.KINDS, 0.0) | (seconds or {})
+        self._lapped = dict(self.seconds)
+        self._inside = 0.0
 
     @contextmanager
     def measure(self, kind: str) -> Iterator[None]:
-        """Add the time of a ``with`` block to one clock; the block waits for its own device work."""
-        begin = time.perf_counter()
+        """Add the time of a ``with`` block to one clock, less what is measured inside it.
+
+        The block waits for its own device work.
+        """
+        begin, inside = time.perf_counter(), self._inside
         try:
             yield
         finally:
-            self.seconds[kind] += time.perf_counter() - begin
+            took = time.perf_counter() - begin
+            self.seconds[kind] += took - (self._inside - inside)
+            self._inside = inside + took
+
+
+    def lap(self) -> dict[str, float]:
+        """Seconds by clock since the last lap, as ``train_seconds`` …, and in all, as ``train_total`` …"""
+        since = {f"{kind}_seconds": now - self._lapped[kind] for kind, now in self.seconds.items()}
+        self._lapped = dict(self.seconds)
+        return since | {f"{kind}_total": now for kind, now in self.seconds.items()}
+
+    def facts(self) -> dict[str, dict[str, float]]:
+        """What a checkpoint keeps of the clocks."""
+        return {"seconds": dict(self.seconds), "lapped": dict(self._lapped)}
+
+    def restore(self, facts: dict[str, dict[str, float]]) -> None:
+        """Go on from what `facts` gave; what was measured in this process before is added."""
+        for kind in self.KINDS:
+            self.seconds[kind] += facts["seconds"][kind]
+            self._lapped[kind] = facts["lapped"][kind]
 
 
 class Compiled:

@@ -81,13 +81,13 @@ class Judge:
             "examples": self.count,
         }
 
-    @staticmethod
-    def probabilities(
-        task: Task, params: Any, state: Any, images: np.ndarray, batch: int, clocks: Clocks
-    ) -> np.ndarray:
-        """Softmax of the logits, float32 [N, classes], of images uint8 [N, H, W, C]."""
-        index, _ = padded_batches(len(images), min(batch, len(images)))
-        with clocks.measure("evaluate"):
-            logits = jax.jit(functools.partial(logits_over, task))(params, state, images, index)
-            chances = jax.nn.softmax(logits).reshape(-1, logits.shape[-1])
-            return np.asarray(chances)[: len(images)]
+
+def probabilities(
+    task: Task, params: Any, state: Any, images: np.ndarray, batch: int, clocks: Clocks
+) -> np.ndarray:
+    """Softmax of the logits, float32 [N, classes], of images uint8 [N, H, W, C]."""
+    index, _ = padded_batches(len(images), min(batch, len(images)))
+    with clocks.measure("evaluate"):
+        logits = jax.jit(functools.partial(logits_over, task))(params, state, images, index)
+        chances = jax.nn.softmax(logits).reshape(-1, logits.shape[-1])
+        return np.asarray(chances)[: len(images)]

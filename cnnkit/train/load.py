@@ -14,6 +14,10 @@ from cnnkit.train.optim import OPTIMIZERS, Optimizer
 from cnnkit.train.schedule import SCHEDULES
 
 
+_AS_THEY_ARE = ("batch", "epochs", "seed", "normalize", "dtype", "workers", "fetch")
+_AS_THEY_ARE += ("mode", "delay", "exchange", "payload", "momentum", "outer", "outer_lr", "outer_momentum")
+
+
 def rebuild(make: Any, folder: Path, net: Layer | None, data: Dataset | None) -> Any:
     """``make(net, data, …)`` with the settings in a run's folder.
 
@@ -28,21 +32,22 @@ def rebuild(make: Any, folder: Path, net: Layer | None, data: Dataset | None) ->
             "`cnnkit runs` lists them"
         )
     data = data or _data(config["data"], folder)
+    if net is None:
+        net = rebuild_net(config["net"])
     if data.fingerprint() != config["data"]["fingerprint"]:
         raise ValueError(
             f"the run in {folder} saw another {config['data']['name']} (fingerprint "
             f"{config['data']['fingerprint']}, this one has {data.fingerprint()}); pass the same as data="
         )
-    options = {key: config[key] for key in config if key in ("batch", "epochs", "seed", "normalize", "dtype")}
     return make(
-        net or rebuild_net(config["net"]),
+        net,
         data,
         folder=folder,
         optimizer=optimizer(config["optimizer"]),
         augment=augment(config["augment"]),
         loss=config["loss"]["name"],
         smoothing=config["loss"]["smoothing"],
-        **options,
+        **{key: config[key] for key in _AS_THEY_ARE},
     )
 
 
@@ -61,7 +66,11 @@ def augment(description: dict[str, Any] | None) -> Augment | None:
 
 
 def _data(facts: dict[str, Any], folder: Path) -> Dataset:
-    data = load(facts["name"])
-    if facts.get("held_out"):
-        data = data.hold_out(facts["held_out"])
-    return data
+    try:
+        data = load(facts["name"])
+    except ValueError:
+        raise ValueError(
+            f"the run in {folder} saw {facts['name']!r}, which is not a set known by name; pass it as data="
+        ) from None
+    held_out = facts["examples"].get("held_out")
+    return data.hold_out(held_out) if held_out else data

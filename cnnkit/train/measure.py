@@ -29,7 +29,7 @@ class Measured:
         self._steps: dict[int, deque[float]] = {w: deque(maxlen=KEPT) for w in self.local}
         self._exchanges: deque[float] = deque(maxlen=KEPT)
         self.step_seconds = np.full(workers, np.nan)
-        self.exchange_seconds = float("nan")
+        self.exchange_seconds: float | None = None
         self.stop = self.save = False
         self.last: dict[str, Any] = {}
 
@@ -55,7 +55,7 @@ class Measured:
         """Take in what all workers said, float32 [workers, 4]."""
         step, exchange = told[:, 0].astype(float), told[:, 1].astype(float)
         self.step_seconds = np.where(step > 0, step, np.nan)
-        self.exchange_seconds = float(exchange[exchange > 0].mean()) if (exchange > 0).any() else float("nan")
+        self.exchange_seconds = float(exchange[exchange > 0].mean()) if (exchange > 0).any() else None
         self.stop, self.save = bool(told[:, 2].any()), bool(told[:, 3].any())
 
     @property
@@ -79,15 +79,14 @@ class Measured:
             "seconds": seconds,
             "busy": [None if np.isnan(b) else float(min(b, 1.0)) for b in busy],
             "step_seconds": [None if np.isnan(s) else float(s) for s in self.step_seconds],
-            "exchange_seconds": None if np.isnan(self.exchange_seconds) else self.exchange_seconds,
+            "exchange_seconds": self.exchange_seconds,
         }
 
     def round_seconds(self, counts: np.ndarray) -> float | None:
         """What a round of these local steps should take, None while that is unknown."""
         if self.speeds is None:
             return None
-        exchange = 0.0 if np.isnan(self.exchange_seconds) else self.exchange_seconds
-        return float((counts * self.step_seconds).max()) + exchange
+        return float((counts * self.step_seconds).max()) + (self.exchange_seconds or 0.0)
 
 
 def wait_for_each(array: Any, workers: Sequence[int], begin: float) -> dict[int, float]:

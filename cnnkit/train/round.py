@@ -104,15 +104,15 @@ class Carry(NamedTuple):
 def fresh(task: Task, rules: Rules, model: Model) -> Carry:
     """A worker's view before the first round."""
     shared = model if rules.shares_opt else model._replace(opt=())
-    change = jax.tree.map(_zero, _changed(rules, model)) if rules.delay else ()
+    change = jax.tree.map(_zero, changed(rules, model)) if rules.delay else ()
     own_opt = model.opt if rules.mode == "local" and rules.momentum == "keep" else ()
     velocity = jax.tree.map(jnp.zeros_like, model.params) if rules.outer == "nesterov" else ()
-    error = () if PAYLOADS[rules.payload].exact else no_error(_changed(rules, model))
+    error = () if PAYLOADS[rules.payload].exact else no_error(changed(rules, model))
     own = Own(own_opt, change, jnp.zeros(()), error, Sums.zero(), jnp.int32(-1))
     return Carry(Common(shared, velocity), own)
 
 
-def _changed(rules: Rules, model: Model) -> Model:
+def changed(rules: Rules, model: Model) -> Model:
     """The parts of a model that an exchange carries."""
     return model if rules.mode == "local" and rules.momentum == "average" else model._replace(opt=())
 
@@ -125,8 +125,10 @@ def varying(tree: Any) -> Any:
     """The tree, marked as differing between workers, so that no collective is put in on its behalf."""
 
     def mark(leaf):
-        leaf = jnp.asarray(leaf)
-        return leaf if AXIS in jax.typeof(leaf).vma else lax.pcast(leaf, AXIS, to="varying")
+        try:
+            return lax.pcast(jnp.asarray(leaf), AXIS, to="varying")
+        except ValueError:  # it differs already
+            return leaf
 
     return jax.tree.map(mark, tree)
 
@@ -180,7 +182,7 @@ def _minus(end: Any, start: Any) -> Any:
 def _local(task, rules, progress, start, source, plan, first, count):
     step = lambda i, p: local_step(task, p, source, plan, i)
     progress = _loop(rules, step, first, count, progress)
-    change = _minus(_changed(rules, progress.model), _changed(rules, start))
+    change = _minus(changed(rules, progress.model), changed(rules, start))
     return progress, change
 
 

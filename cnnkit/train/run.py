@@ -2,7 +2,6 @@
 
 import json
 import threading
-import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -13,27 +12,24 @@ import numpy as np
 import cnnkit
 from cnnkit import losses
 from cnnkit.augment import Augment
-from cnnkit.data import Dataset, batches
-from cnnkit.layers import Layer, walk
+from cnnkit.data import Dataset
+from cnnkit.layers import Layer
 from cnnkit.names import choose
-from cnnkit.record import checkpoint
-from cnnkit.record.folder import Lock, check_writable, read_config, write_config
+from cnnkit.parallel.emulate import Emulated
+from cnnkit.parallel.fetch import Policy, as_policy
+from cnnkit.parallel.workers import Workers
 from cnnkit.record.rows import Record
-from cnnkit.train import report, settings
+from cnnkit.train import engine, loop, report, settings
 from cnnkit.train.clock import Clocks
 from cnnkit.train.control import Control
-from cnnkit.train.evaluate import Judge
+from cnnkit.train.evaluate import Judge, probabilities
+from cnnkit.train.keeper import Keeper
 from cnnkit.train.optim import Optimizer, sgd
-from cnnkit.train.solo import Solo
-from cnnkit.train.step import Plan, Source
-from cnnkit.train.task import DTYPES, Model, Task, epoch_key, init_key
+from cnnkit.train.regroup import like, regroup
+from cnnkit.train.round import Rules
+from cnnkit.train.task import DTYPES, Model, Task, init_key
 
 LOSSES = {"cross_entropy": losses.cross_entropy, "squared_error": losses.squared_error}
-TICK = 0.4  # seconds of training between two looks from outside
-
-
-class Diverged(RuntimeError):
-    """A loss was no longer a finite number; the text names where, and what was kept."""
 
 
 class Run:
@@ -42,7 +38,7 @@ class Run:
     Args:
         net: the network; its last layer gives one number a class.
         data: what it learns from and is judged by.
-        batch: examples that one worker takes in one step.
+        batch: examples that one worker takes in one local step.
         epochs: how often the training set is gone through.
         seed: equal seeds give equal numbers, bit for bit on CPU.
         folder: where record, settings and checkpoints lie; a folder that holds this run already is gone on
@@ -53,6 +49,13 @@ class Run:
         loss: ``"cross_entropy"`` or ``"squared_error"``.
         smoothing: label smoothing of the cross-entropy, 0 to below 1.
         dtype: what the network computes in, ``"float32"`` or ``"bfloat16"``; weights stay float32.
+        workers: how many devices train together, over all processes; None takes all there are in a job of
+            several processes, else one.
+        mode, delay, exchange, payload, momentum, outer, outer_lr, outer_momentum: how workers work
+            together, as in `cnnkit.train.round.Rules`.
+        fetch: local steps of each worker between two exchanges: a policy from ``cnnkit.fetch``, a number, or
+            its text.
+        emulate: workers made slower than they are, from ``cnnkit.workers.emulate``.
         judge: the parts evaluated after an epoch; ``"test"``, and ``"held_out"`` where data has one, when
             left out.
         evaluate_every: epochs between two evaluations; the last epoch is always evaluated.
@@ -78,65 +81,74 @@ class Run:
         loss: str = "cross_entropy",
         smoothing: float = 0.0,
         dtype: str = "float32",
+        workers: int | None = None,
+        mode: str = "local",
+        fetch: Policy | int | str = 1,
+        delay: int = 0,
+        exchange: str = "psum",
+        payload: str = "float32",
+        momentum: str = "keep",
+        outer: str = "plain",
+        outer_lr: float = 0.7,
+        outer_momentum: float = 0.9,
+        emulate: Emulated | None = None,
         judge: str | Sequence[str] | None = None,
         evaluate_every: int = 1,
         checkpoint_every: float = 30.0,
         watch: report.Watcher | None = None,
     ) -> None:
-        if not isinstance(net, Layer):
-            raise TypeError(f"net is {net!r}, not a network; build one with serial(…) or cnnkit.nets")
-        self.net, self.data = net, data
+        self.net, self.data = settings.network(net), data
         self.batch = settings.batch_size(batch, data)
         self.epochs = settings.count("epochs", epochs)
         self.seed = settings.count("seed", seed, least=0)
         self.evaluate_every = settings.count("evaluate_every", evaluate_every)
-        self.checkpoint_every = checkpoint_every
-        self.folder = None if folder is None else Path(folder)
-        self.optimizer = optimizer or sgd()
-        self.augment = augment
-        self.judge = _parts(judge, data)
+        self.judge = settings.parts(judge, data)
+        self.fetch = as_policy(fetch)
+        self.rules = Rules(mode, delay, exchange, payload, momentum, outer, outer_lr, outer_momentum, emulate)
+        self.workers = workers
         mean, std = data.statistics() if normalize else (np.float32([0]), np.float32([1]))
         self.task = Task(
             net,
-            self.optimizer,
+            optimizer or sgd(),
             augment,
-            settings.loss_function(loss, smoothing, len(data.classes), LOSSES),
+            settings.loss_function(loss, smoothing, LOSSES),
             mean,
             np.maximum(std, np.float32(1e-6)),
             choose(dtype, DTYPES, "dtype"),
         )
-        self._check_shapes()
-        self.config = {
+        settings.check_shapes(self.task, data)
+        config = {
             "cnnkit": cnnkit.__version__,
             "net": net.describe(),
-            "data": {"name": data.name, "fingerprint": data.fingerprint(), "shape": list(data.shape)},
+            "data": settings.describe_data(data),
             "batch": batch,
             "epochs": epochs,
             "seed": seed,
-            "optimizer": self.optimizer.describe(),
+            "optimizer": self.task.optimizer.describe(),
             "augment": augment.describe() if augment else None,
             "normalize": normalize,
             "loss": {"name": loss, "smoothing": smoothing},
             "dtype": dtype,
-            "mode": "local",
+            "workers": workers,
+            "fetch": self.fetch.describe(),
+            **settings.describe_rules(self.rules),
         }
-        self.config = json.loads(json.dumps(self.config))
-        self.record = Record()
+        self.config: dict[str, Any] = json.loads(json.dumps(config))
+        self.keeper = Keeper(None if folder is None else Path(folder), self.config, checkpoint_every)
         self.control = Control()
         self.clocks = Clocks()
         self.watch = watch
         self.phase = "new"
-        self.epoch = 0
-        self.position = 0
+        self.epoch = self.position = 0
+        self.recent_loss = float("nan")
+        self._engine: Any = None
         self._judges: dict[str, Judge] = {}
-        self._engine: Solo | None = None
         self._thread: threading.Thread | None = None
         self._failure: BaseException | None = None
-        self._saved_at = time.monotonic()
-        if self.folder is not None:
-            self._meet_folder(self.folder)
+        if (facts := self.keeper.facts()) is not None:
+            self.epoch, self.position = facts["epoch"], facts["position"]
 
-    # --- what people call -------------------------------------------------------------------------
+    # --- training ---------------------------------------------------------------------------------
 
     def fit(self, epochs: int | None = None, panel: bool | None = None) -> "Run":
         """Train to the last epoch, from wherever the run stands; blocks until done.
@@ -154,7 +166,7 @@ class Run:
         """
         self._ready(epochs)
         with self.control.interrupts():
-            self._train(self._watcher(panel))
+            loop.train(self, self._watcher(panel))
         if self.control.interrupted:
             raise KeyboardInterrupt(f"stopped at epoch {self.epochs_done:.2f}; fit() goes on from there")
         return self
@@ -167,7 +179,7 @@ class Run:
 
         def work():
             try:
-                self._train(watcher)
+                loop.train(self, watcher)
             except BaseException as error:  # handed over to whoever waits
                 self._failure = error
 
@@ -205,6 +217,8 @@ class Run:
         """Let a paused run go on."""
         self.control.resume()
 
+    # --- asking -----------------------------------------------------------------------------------
+
     def evaluate(self, split: str = "test") -> dict[str, float]:
         """Loss and accuracy over a part, every example exactly once.
 
@@ -214,19 +228,21 @@ class Run:
         Returns:
             loss, accuracy (0 to 1), errors and examples.
         """
-        return self._judged(split)
+        if split not in self._judges:
+            self._judges[split] = Judge(self.task, self.data.split(split), self.clocks)
+        model = self.model
+        return self._judges[split](model.params, model.state)
 
     def predict(self, images: np.ndarray | str = "test", batch: int = 500) -> np.ndarray:
         """Class probabilities float32 [N, classes] of images uint8 [N, H, W, C], or of a part by its name."""
         if isinstance(images, str):
             images = self.data.split(images).images
-        model = self.model
-        return Judge.probabilities(self.task, model.params, model.state, images, batch, self.clocks)
+        return probabilities(self.task, self.model.params, self.model.state, images, batch, self.clocks)
 
     @property
     def model(self) -> Model:
-        """Parameters, statistics and optimizer state as they stand, or as drawn before any training."""
-        return self._prepared().model()
+        """Parameters and statistics as they stand, or as drawn before any training."""
+        return self.engine.model()
 
     @property
     def params(self) -> Any:
@@ -239,9 +255,29 @@ class Run:
         return self.model.state
 
     @property
+    def folder(self) -> Path | None:
+        """Where record, settings and checkpoints lie."""
+        return self.keeper.folder
+
+    @property
+    def record(self) -> Record:
+        """Every row so far."""
+        return self.keeper.record
+
+    @property
     def history(self) -> list[dict[str, Any]]:
         """One row for each finished epoch."""
         return self.record.epochs()
+
+    @property
+    def optimizer(self) -> Optimizer:
+        """How parameters follow gradients."""
+        return self.task.optimizer
+
+    @property
+    def augment(self) -> Augment | None:
+        """What training images go through."""
+        return self.task.augment
 
     @property
     def mini_batches(self) -> int:
@@ -261,22 +297,33 @@ class Run:
     @property
     def training(self) -> bool:
         """Whether it trains now, in the background or not."""
-        return self.phase in ("compile", "train", "evaluate", "paused")
+        return self.phase in ("train", "evaluate", "paused")
+
+    def __repr__(self) -> str:
+        where = f" in {self.folder}" if self.folder else ""
+        last = self.history[-1] if self.history else {}
+        found = [f"{p} {100 * last[f'{p}_accuracy']:.2f} %" for p in self.judge if f"{p}_accuracy" in last]
+        done = f"epoch {self.epochs_done:.1f} of {self.epochs}"
+        return ", ".join([f"Run of {self.data.name}{where}: {self.phase}", done, *found])
+
+    # --- keeping ----------------------------------------------------------------------------------
 
     def save(self, folder: str | Path | None = None) -> Path:
-        """Write a checkpoint now, or a copy of the run as it stands into another folder."""
-        target = self.folder if folder is None else Path(folder)
-        if target is None:
+        """Write a checkpoint now, or a copy of the run as it stands into another folder.
+
+        Raises:
+            ValueError: the run has no folder and none is given.
+            RuntimeError: it trains in the background; stop it first, or use ``run.control.save()``.
+        """
+        if folder is None and self.folder is None:
             raise ValueError("this run has no folder; give one: run.save('runs/name')")
-        if self.training and self._thread is not None and self._thread.is_alive():
-            raise RuntimeError("the run trains in the background; use run.control.save(), or stop() first")
-        check_writable(target)
-        write_config(target, self.config)
-        if folder is not None and target != self.folder:
-            copy = Record(target)
-            for row in self.record.rows[len(copy) :]:
-                copy.append(row)
-        return self._write_checkpoint(target)
+        if self._thread is not None and self._thread.is_alive():
+            raise RuntimeError("the run trains in the background; use run.control.save(), or stop() it first")
+        if folder is None:
+            with self.keeper.locked():
+                self.keep()
+            return Path(self.folder)  # type: ignore[arg-type]
+        return self.keeper.copy(Path(folder), self.engine.snapshot(), self._facts())
 
     @classmethod
     def load(cls, folder: str | Path, net: Layer | None = None, data: Dataset | None = None) -> "Run":
@@ -289,183 +336,63 @@ class Run:
 
         Raises:
             FileNotFoundError: no run lies there.
+            ValueError: the data set differs from what the run saw, or must be given by hand.
         """
         from cnnkit.train.load import rebuild
 
         return rebuild(cls, Path(folder), net, data)
 
-    def __repr__(self) -> str:
-        where = f" in {self.folder}" if self.folder else ""
-        last = self.history[-1:] or [{}]
-        judged = [f"{p} {100 * last[0][f'{p}_accuracy']:.2f} %" for p in self.judge if f"{p}_accuracy" in last[0]]
-        done = f"epoch {self.epochs_done:.1f} of {self.epochs}"
-        return ", ".join([f"Run of {self.data.name}{where}: {self.phase}", done, *judged])
-
-    # --- the training loop ------------------------------------------------------------------------
-
-    def _train(self, watcher: report.Watcher) -> None:
-        why = "failed"
-        try:
-            with self._folder_lock():
-                engine = self._prepared()
-                engine.stop = self.control.stopping
-                watcher.begin(self)
-                while self.epoch < self.epochs and not engine.stop:
-                    self._one_epoch(engine, watcher)
-                why = "done" if self.epoch >= self.epochs else "stopped"
-                if self.folder is not None:
-                    self._write_checkpoint(self.folder)
-        finally:
-            self.phase = why
-            watcher.end(self, why)
-
-    def _one_epoch(self, engine: Solo, watcher: report.Watcher) -> None:
-        engine.begin_epoch(self._plan(self.epoch), self.position == 0, self.epoch, self.epochs)
-        while self.position < self.mini_batches:
-            self._pause(watcher)
-            self.phase = "train"
-            stop, save = self.control.stopping, self._checkpoint_due()
-            self.position = engine.advance(self.position, TICK, stop, save)
-            self._check_finite(engine)
-            watcher.tick(self)
-            if engine.stop and self.position < self.mini_batches:
-                return
-            if engine.save:
-                self._checkpoint()
-        self._finish_epoch(engine, watcher)
-
-    def _finish_epoch(self, engine: Solo, watcher: report.Watcher) -> None:
-        sums = engine.sums()
-        if round(sums.examples) != len(self.data):
-            raise RuntimeError(f"the epoch counted {sums.examples:.0f} of {len(self.data)} examples; please report")
-        self.epoch, self.position = self.epoch + 1, 0
-        lr, momentum = self._last_rates
-        row = {
-            "kind": "epoch",
-            "epoch": self.epoch,
-            "examples": self.examples_seen,
-            "train_loss": sums.loss / sums.examples,
-            "train_accuracy": sums.correct / sums.examples,
-            "lr": float(lr),
-            "momentum": float(momentum),
-        }
-        if self.epoch % self.evaluate_every == 0 or self.epoch >= self.epochs:
-            self.phase = "evaluate"
-            watcher.tick(self)
-            for part in self.judge:
-                judged = self._judged(part)
-                row |= {f"{part}_loss": judged["loss"], f"{part}_accuracy": judged["accuracy"]}
-        row |= self._clock_row()
-        self.record.append(row)
-        watcher.row(self, row)
-
-    def _clock_row(self) -> dict[str, float]:
-        """Seconds of this epoch by clock, and the three clocks' totals."""
-        now = dict(self.clocks.seconds)
-        last = getattr(self, "_clocks_before", dict.fromkeys(now, 0.0))
-        self._clocks_before = now
-        return {f"{k}_seconds": now[k] - last[k] for k in now} | {f"{k}_total": now[k] for k in now}
-
-    def _plan(self, epoch: int) -> Plan:
-        index, weight = batches(len(self.data), self.batch, self.seed, epoch)
-        progress = epoch + np.arange(len(index)) / len(index)
-        lr, momentum = self.optimizer.rates(progress, self.epochs)
-        lr = lr * np.float32(self.control.lr_scale)
-        self._last_rates = lr[-1], momentum[-1]
-        return Plan(index, weight, lr, momentum, epoch_key(self.seed, epoch))
-
-    def _pause(self, watcher: report.Watcher) -> None:
-        if self.control.paused:
-            self.phase = "paused"
-            watcher.tick(self)
-            self.control.wait_while_paused()
-
-    def _check_finite(self, engine: Solo) -> None:
-        bad = engine.bad()
-        if bad is None:
-            return
-        batch, worker = bad
-        layer = _first_bad_layer(self.net, engine.model().params)
-        place = f"epoch {self.epoch + 1}, mini-batch {batch + 1}, worker {worker}"
-        kept = "no folder was given, so no checkpoint was kept"
-        facts = checkpoint.read_facts(self.folder) if self.folder else None
-        if facts:
-            kept = f"the checkpoint at epoch {facts['epoch'] + facts['position'] / self.mini_batches:.2f} is kept in {self.folder}"
-        self.record.append({"kind": "event", "event": "diverged", "epoch": self.epoch, "mini_batch": batch, "worker": worker})
-        if facts:
-            self._restore()
-        raise Diverged(
-            f"the loss is not a finite number since {place}{layer}; {kept}. Lower the learning rate, warm it up, "
-            "or look at the data"
-        )
-
-    # --- the folder -------------------------------------------------------------------------------
-
-    def _meet_folder(self, folder: Path) -> None:
-        then = read_config(folder)
-        if then is not None and (found := settings.differences(then, self.config)):
-            raise ValueError(
-                f"{folder} holds another run: {'; '.join(found)}. Give the same settings to go on with it, "
-                "Run.load() it, or use another folder="
-            )
-        self.record = Record(folder)
-        facts = checkpoint.read_facts(folder)
-        if facts is not None:
-            self.epoch, self.position = facts["epoch"], facts["position"]
-            self.clocks.seconds.update(facts["clocks"])
-            self._clocks_before = dict(facts["clocks_before"])
-
-    def _folder_lock(self) -> Any:
-        if self.folder is None:
-            return _nothing()
-        check_writable(self.folder)
-        lock = Lock(self.folder)
-        write_config(self.folder, self.config)
-        return lock
-
-    def _checkpoint_due(self) -> bool:
-        return self.control.take_save() or time.monotonic() - self._saved_at >= self.checkpoint_every
-
-    def _checkpoint(self) -> None:
+    def keep(self) -> None:
+        """Write a checkpoint if the run has a folder."""
         if self.folder is not None:
-            self._write_checkpoint(self.folder)
-        self._saved_at = time.monotonic()
+            self.keeper.write(self.engine.snapshot(), self._facts())
 
-    def _write_checkpoint(self, folder: Path) -> Path:
-        facts = {
-            "cnnkit": cnnkit.__version__,
-            "epoch": self.epoch,
-            "position": self.position,
-            "clocks": self.clocks.seconds,
-            "clocks_before": getattr(self, "_clocks_before", {}) or dict.fromkeys(Clocks.KINDS, 0.0),
-            "lr_scale": self.control.lr_scale,
-        }
-        return checkpoint.write(folder, jax.device_get(self._prepared().snapshot()), facts)
+    def go_back(self) -> str:
+        """Return to the last checkpoint if there is one; what was kept, in words."""
+        facts = self.keeper.facts()
+        if facts is None:
+            return "No checkpoint was kept, for want of a folder=."
+        self._restore(self._engine)
+        return f"The run is back at its checkpoint of epoch {self.epochs_done:.2f} in {self.folder}."
 
-    def _restore(self) -> None:
-        assert self._engine is not None
-        like = self._engine.like(jax.eval_shape(lambda: self._fresh_model()))
-        tree, facts = checkpoint.read(self.folder, like)
-        self._engine.restore(tree, facts)
-        self.epoch, self.position = facts["epoch"], facts["position"]
-        self.control.lr_scale = facts.get("lr_scale", 1.0)
-
-    # --- small parts ------------------------------------------------------------------------------
-
-    def _fresh_model(self) -> Model:
-        return self.task.init(init_key(self.seed), self.data.shape)
-
-    def _prepared(self) -> Solo:
-        """The engine, with the model as last saved or freshly drawn."""
+    @property
+    def engine(self) -> Any:
+        """What trains, with the model as last saved or freshly drawn; made at first use."""
         if self._engine is None:
-            source = jax.device_put(Source(*map(np.asarray, self.data.train)))
-            self._engine = Solo(self.task, source, self.clocks)
-            if self.folder is not None and checkpoint.read_facts(self.folder) is not None:
-                self._restore()
+            made = engine.make(self)
+            self.keeper.writes = self.keeper.record.writes = made.writes
+            if self.keeper.facts() is not None:
+                self._restore(made)
             else:
                 with self.clocks.measure("compile"):
-                    self._engine.place(jax.jit(self._fresh_model)())
+                    made.place(jax.jit(self._fresh)())
+            self._engine = made
         return self._engine
+
+    def _fresh(self) -> Model:
+        return self.task.init(init_key(self.seed), self.data.shape)
+
+    def _facts(self) -> dict[str, Any]:
+        return {
+            "epoch": self.epoch,
+            "position": self.position,
+            "round": self.engine.round,
+            "workers": self.engine.workers,
+            "clocks": self.clocks.facts(),
+            "lr_scale": self.control.lr_scale,
+            "fetch_scale": self.control.fetch_scale,
+        }
+
+    def _restore(self, made: Any) -> None:
+        facts = self.keeper.facts() or {}
+        shapes = like(self.task, self.rules, jax.eval_shape(self._fresh), facts["workers"])
+        tree, _ = self.keeper.read(shapes)
+        self.epoch, self.position = facts["epoch"], facts["position"]
+        self.control.lr_scale, self.control.fetch_scale = facts["lr_scale"], facts["fetch_scale"]
+        lr, momentum = self.optimizer.rates(np.float64(self.epochs_done), self.epochs)
+        made.restore(regroup(self.task, self.rules, tree, made.workers, lr, momentum), facts["round"])
+        if self._engine is None:
+            self.clocks.restore(facts["clocks"])
 
     def _ready(self, epochs: int | None) -> None:
         if self._thread is not None and self._thread.is_alive():
@@ -476,27 +403,9 @@ class Run:
         self.control.clear()
 
     def _watcher(self, panel: bool | None) -> report.Watcher:
-        if self.watch is not None and panel is not False:
-            return self.watch
-        return report.plain() if panel is False else default_watcher()
-
-    def _judged(self, part: str) -> dict[str, float]:
-        if part not in self._judges:
-            self._judges[part] = Judge(self.task, self.data.split(part), self.clocks)
-        model = self.model
-        return self._judges[part](model.params, model.state)
-
-    def _check_shapes(self) -> None:
-        shape = self.augment.out_shape(self.data.shape) if self.augment else self.data.shape
-        out: list[tuple[int, ...]] = []
-
-        def init(key):
-            params, state, out_shape = self.net.init(key, shape)
-            out.append(out_shape)
-            return params, state
-
-        jax.eval_shape(init, jax.eval_shape(lambda: jax.random.key(0)))
-        settings.check_classes(self.net, out[0], self.data)
+        if panel is False:
+            return report.plain()
+        return self.watch or default_watcher()
 
 
 default_watcher: Callable[[], report.Watcher] = report.plain
@@ -506,26 +415,3 @@ def set_default_watcher(make: Callable[[], report.Watcher]) -> None:
     """Choose who watches a run that was not given a watcher."""
     global default_watcher
     default_watcher = make
-
-
-class _nothing:
-    def __enter__(self) -> None: ...
-
-    def __exit__(self, *exc: object) -> None: ...
-
-
-def _parts(judge: str | Sequence[str] | None, data: Dataset) -> tuple[str, ...]:
-    if judge is None:
-        return ("test",) if data.held_out is None else ("held_out", "test")
-    parts = (judge,) if isinstance(judge, str) else tuple(judge)
-    for part in parts:
-        data.split(part)
-    return parts
-
-
-def _first_bad_layer(net: Layer, params: Any) -> str:
-    for path, _, own in walk(net, params):
-        for name, weight in own.items() if isinstance(own, dict) else ():
-            if not np.isfinite(np.asarray(weight, np.float32)).all():
-                return f"; the first layer with such weights is {path}, its {name}"
-    return ""

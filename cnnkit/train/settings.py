@@ -1,14 +1,34 @@
 """A run's settings: checked before anything is compiled, kept beside the results, compared on resuming."""
 
+import dataclasses
 import math
-from collections.abc import Callable, Mapping
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import jax
 
 from cnnkit.data import Dataset
 from cnnkit.layers import Layer
 from cnnkit.names import choose
 
-IDENTITY = ("net", "data", "batch", "seed", "optimizer", "augment", "normalize", "loss", "dtype", "mode")
+if TYPE_CHECKING:
+    from cnnkit.train.round import Rules
+    from cnnkit.train.task import Task
+
+# What a checkpoint's numbers depend on; the rest may change when a run is gone on with.
+IDENTITY = ("net", "data", "batch", "seed", "optimizer", "augment", "normalize", "loss", "dtype")
+IDENTITY += ("mode", "delay", "payload", "momentum", "outer", "outer_lr", "outer_momentum")
+
+
+def network(net: Any) -> Layer:
+    """A network, and nothing else.
+
+    Raises:
+        TypeError: it is not one.
+    """
+    if not isinstance(net, Layer):
+        raise TypeError(f"net is {net!r}, not a network; build one with serial(…) or take one of cnnkit.nets")
+    return net
 
 
 def count(name: str, value: Any, least: int = 1) -> int:
@@ -36,32 +56,79 @@ def batch_size(batch: Any, data: Dataset) -> int:
     return batch
 
 
-def loss_function(loss: str, smoothing: float, classes: int, losses: Mapping[str, Callable]) -> Callable:
-    """The loss of that name as ``loss(logits, labels) -> [B]``."""
-    function = choose(loss, losses, "loss")
-    if smoothing and loss != "cross_entropy":
-        raise ValueError(f"smoothing={smoothing} goes with loss='cross_entropy', not {loss!r}")
-    if not (math.isfinite(smoothing) and 0 <= smoothing < 1):
-        raise ValueError(f"smoothing is {smoothing}; it must be at least 0 and below 1")
-    if smoothing:
-        return lambda logits, labels: function(logits, labels, smoothing=smoothing)
-    return lambda logits, labels: function(logits, labels)
-
-
-def check_classes(net: Layer, out_shape: tuple[int, ...], data: Dataset) -> None:
-    """Hold the network's last layer against the classes.
+def parts(judge: str | Sequence[str] | None, data: Dataset) -> tuple[str, ...]:
+    """The parts of the data to evaluate after an epoch.
 
     Raises:
-        ValueError: the network does not give one number a class.
+        ValueError: a part that the data does not have.
     """
-    wanted = (len(data.classes),)
-    if out_shape != wanted:
-        shown = "×".join(map(str, out_shape))
+    if judge is None:
+        return ("test",) if data.held_out is None else ("held_out", "test")
+    chosen = (judge,) if isinstance(judge, str) else tuple(judge)
+    for part in chosen:
+        data.split(part)
+    return chosen
+
+
+def loss_function(loss: str, smoothing: float, losses: Mapping[str, Callable]) -> Callable:
+    """The loss of that name as ``loss(logits, labels) -> [B]``.
+
+    Raises:
+        ValueError: an unknown name, or a smoothing that does not go with it.
+    """
+    function = choose(loss, losses, "loss")
+    if not (math.isfinite(smoothing) and 0 <= smoothing < 1):
+        raise ValueError(f"smoothing is {smoothing}; it must be at least 0 and below 1")
+    if not smoothing:
+        return lambda logits, labels: function(logits, labels)
+    if loss != "cross_entropy":
+        raise ValueError(f"smoothing={smoothing} goes with loss='cross_entropy', not {loss!r}")
+    return lambda logits, labels: function(logits, labels, smoothing=smoothing)
+
+
+def check_shapes(task: "Task", data: Dataset) -> None:
+    """Go through the network's shapes and hold its last one against the classes; nothing is compiled.
+
+    Raises:
+        ValueError: a layer cannot take what reaches it, or the network does not give one number a class.
+    """
+    net = task.net
+    shape = task.augment.out_shape(data.shape) if task.augment else data.shape
+    out: list[tuple[int, ...]] = []
+
+    def init(key):
+        params, state, out_shape = net.init(key, shape)
+        out.append(out_shape)
+        return params, state
+
+    jax.eval_shape(init, jax.eval_shape(lambda: jax.random.key(0)))
+    classes = len(data.classes)
+    if out[0] != (classes,):
+        shown = "×".join(map(str, out[0]))
         last = net.parts[-1].name if net.parts else net.name
         raise ValueError(
-            f"the network ends in shape {shown} (last layer: {last}), but {data.name} has {wanted[0]} classes; "
-            f"end it with dense({wanted[0]})"
+            f"the network ends in shape {shown} (its last layer: {last}), but {data.name} has {classes} classes; "
+            f"end it with dense({classes})"
         )
+
+
+def describe_data(data: Dataset) -> dict[str, Any]:
+    """What identifies a data set in a record."""
+    counts = {part: len(data.split(part).labels) for part in data.parts}
+    return {
+        "name": data.name,
+        "fingerprint": data.fingerprint(),
+        "shape": list(data.shape),
+        "classes": list(data.classes),
+        "examples": counts,
+    }
+
+
+def describe_rules(rules: "Rules") -> dict[str, Any]:
+    """How workers work together, as plain data."""
+    described = {f.name: getattr(rules, f.name) for f in dataclasses.fields(rules)}
+    emulated = described.pop("emulated")
+    return described | {"emulated": None if emulated is None else dataclasses.asdict(emulated)}
 
 
 def differences(then: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:

@@ -8,27 +8,34 @@ import jax.numpy as jnp
 import numpy as np
 
 from cnnkit.layers import in_loop
+from cnnkit.train import round as rounds
 from cnnkit.train.clock import Clocks, Compiled
+from cnnkit.train.round import Carry, Rules
 from cnnkit.train.step import Plan, Progress, Source, local_steps
 from cnnkit.train.task import Model, Sums, Task
 
 
 class Solo:
-    """Training on one device. `advance` runs any stretch of an epoch's mini-batches.
+    """Training on one device; `advance` runs a stretch of an epoch's mini-batches.
 
     Args:
         task: what is trained.
-        source: training examples, on the device.
+        rules: how workers would work together, so that a checkpoint can be gone on from by many.
+        source: training examples, as arrays of the host.
         clocks: where the time goes.
     """
 
     workers = 1
+    writes = True
 
-    def __init__(self, task: Task, source: Source, clocks: Clocks) -> None:
-        self.task, self.source, self.clocks = task, source, clocks
-        self.progress: Any = None
-        self.plan: Any = None
+    def __init__(self, task: Task, rules: Rules, source: Source, clocks: Clocks) -> None:
+        self.task, self.rules, self.clocks = task, rules, clocks
+        self.source = jax.device_put(source)
         self.stop = self.save = False
+        self.round = 0
+        self.last: dict[str, Any] = {}
+        self._progress: Any = None
+        self._plan: Any = None
         self._rate = 0.0
         self._steps = Compiled(self._program, clocks, donate=(0,))
 
@@ -39,14 +46,14 @@ class Solo:
 
     def place(self, model: Model) -> None:
         """Begin with this model."""
-        self.progress = jax.device_put(Progress.fresh(model))
+        self._hold(Progress.fresh(model))
 
-    def begin_epoch(self, plan: Plan, fresh: bool, epoch: int, epochs: int) -> None:
+    def begin_epoch(self, plan: Plan, fresh: bool, epoch: int) -> None:
         """Lay out an epoch; ``fresh`` unless it is resumed half-way."""
-        self.plan = jax.device_put(plan)
+        self._plan = jax.device_put(plan)
         self._batches = len(plan.index)
         if fresh:
-            self.progress = Progress.fresh(self.progress.model)
+            self._hold(Progress.fresh(self._progress.model))
 
     def advance(self, position: int, seconds: float, stop: bool = False, save: bool = False) -> int:
         """Train for about so long and wait for the result.
@@ -60,16 +67,17 @@ class Solo:
             mini-batches of the epoch that are done now.
         """
         end = min(self._batches, position + max(1, int(self._rate * seconds)))
-        arguments = (self.progress, self.source, self.plan, jnp.int32(position), jnp.int32(end))
+        arguments = (self._progress, self.source, self._plan, jnp.int32(position), jnp.int32(end))
         program = self._steps.program(*arguments)
         begin = time.perf_counter()
         with self.clocks.measure("train"):
-            self.progress, books = program(*arguments)
+            self._progress, books = program(*arguments)
             self._sums, self._bad = jax.device_get(books)
         measured = (end - position) / max(time.perf_counter() - begin, 1e-6)
         # Grow step by step: the first dispatches are the slowest and the least typical.
         self._rate = min(measured, 4 * max(self._rate, 1 / seconds))
         self.stop, self.save = stop, save
+        self.round += end - position
         return end
 
     def sums(self) -> Sums:
@@ -81,22 +89,29 @@ class Solo:
         return None if self._bad < 0 else (int(self._bad), 0)
 
     def model(self) -> Model:
-        """The model as it stands."""
-        return self.progress.model
+        """The model as it stands, on the device."""
+        return self._progress.model
 
-    def snapshot(self) -> Any:
-        """Everything that a checkpoint must hold."""
-        return self.progress
+    def snapshot(self) -> Carry:
+        """Everything that a checkpoint must hold, on the host, as a team of one would have it."""
+        model, sums, bad = jax.device_get(self._progress)
+        carry = jax.device_get(rounds.fresh(self.task, self.rules, model))
+        own = jax.tree.map(lambda leaf: np.asarray(leaf)[None], carry.own._replace(sums=sums, bad=bad))
+        return Carry(carry.common, own)
 
-    def like(self, model: Model) -> Any:
-        """A tree of the shapes and dtypes that `snapshot` gives for such a model."""
-        return jax.eval_shape(Progress.fresh, model)
-
-    def restore(self, tree: Any, facts: dict[str, Any]) -> None:
-        """Go on from a snapshot."""
-        self.progress = jax.device_put(jax.tree.map(np.asarray, tree))
-        self._sums, self._bad = jax.device_get((self.progress.sums, self.progress.bad))
+    def restore(self, carry: Carry, round: int) -> None:
+        """Go on from a snapshot of one worker."""
+        own = jax.tree.map(lambda leaf: leaf[0], carry.own)
+        model = carry.common.model
+        if not self.rules.shares_opt:
+            model = model._replace(opt=own.opt)
+        self.round = round
+        self._hold(Progress(model, own.sums, own.bad))
 
     def compilations(self) -> int:
         """How many programs were compiled for training."""
         return self._steps.compilations
+
+    def _hold(self, progress: Progress) -> None:
+        self._progress = jax.device_put(progress)
+        self._sums, self._bad = jax.device_get((progress.sums, progress.bad))

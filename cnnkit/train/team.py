@@ -3,6 +3,7 @@
 import functools
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import jax
@@ -14,6 +15,7 @@ from jax.sharding import PartitionSpec as P
 from cnnkit.data import shares, starts
 from cnnkit.layers import in_loop
 from cnnkit.parallel.fetch import RoundView
+from cnnkit.parallel.traffic import sent_bytes
 from cnnkit.parallel.workers import Workers
 from cnnkit.train import round as rounds
 from cnnkit.train.clock import Clocks, Compiled
@@ -52,31 +54,56 @@ class Team:
         self.task, self.rules, self.team, self.fetch, self.clocks = task, rules, workers, fetch, clocks
         self.fetch_scale = fetch_scale
         self.workers = workers.count
+        self.writes = 0 in workers.local
         self.round = 0
-        self.measured = Measured(workers.count)
-        self.carry: Carry | None = None
+        self.last: dict[str, Any] = {}
+        self._stop = False
+        self.measured = Measured(workers.count, workers.local)
+        self.carry: Any = None
+        self.host_plan: Any = None
+        # Within one program nothing overlaps on CPU; with a process a worker, two threads do.
+        self.overlaps = bool(rules.delay) and workers.platform == "cpu" and workers.processes == workers.count > 1
+        self._exchanges = ThreadPoolExecutor(1, "cnnkit exchange")
         self.source = self._everywhere(source)
-        spread, same = P(AXIS), P()
-        over = functools.partial(jax.shard_map, mesh=workers.mesh)
-        inside = functools.partial
+        rows, same = P(AXIS), P()
         programs = {
-            "rounds": (self._rounds, (spread, same, same, same, same, same, spread), (0,)),
-            "local": (self._local, (spread, same, same, same, same), ()),
-            "swap": (self._swap, (spread, spread, spread), ()),
-            "merge": (self._merge, (spread, spread, spread, same, same), (0, 1)),
-            "settle": (self._settle, (spread, same, same), ()),
+            "rounds": (self._rounds, (rows, same, same, same, same, same, rows), (0,)),
+            "local": (self._local, (rows, same, same, same, same), ()),
+            "swap": (self._swap, (rows, rows, rows), ()),
+            "merge": (self._merge, (rows, rows, rows, same, same), ()),
+            "settle": (self._settle, (rows, same, same), ()),
+            "gather": (self._gather, (rows,), ()),
         }
+        self._bytes: list[int] = []
         self._programs = {
-            name: Compiled(over(inside(_one_view, body, specs), in_specs=specs, out_specs=spread), clocks, donate)
+            name: Compiled(self._over_workers(body, specs), clocks, donate)
             for name, (body, specs, donate) in programs.items()
         }
+
+    def _over_workers(self, body: Callable[..., Any], specs: tuple[P, ...]) -> Callable[..., Any]:
+        view = functools.partial(_one_view, body, specs)
+        return jax.shard_map(view, mesh=self.team.mesh, in_specs=specs, out_specs=P(AXIS))
+
+    @property
+    def stop(self) -> bool:
+        """Whether any process wishes to end."""
+        return self._stop or self.measured.stop
+
+    @stop.setter
+    def stop(self, wish: bool) -> None:
+        self._stop, self.measured.stop = wish, wish
+
+    @property
+    def save(self) -> bool:
+        """Whether any process wishes a checkpoint."""
+        return self.measured.save
 
     # --- programs: each a function of one worker's view ---------------------------------------------
 
     def _rounds(self, carry, source, plan, firsts, counts, number, signals):
         with in_loop():
             carry = rounds.rounds(self.task, self.rules, carry, source, plan, firsts, counts, number)
-        return carry, (carry.own.sums, carry.own.bad), lax.all_gather(signals, AXIS)
+        return carry, lax.all_gather((signals, carry.own.sums, carry.own.bad), AXIS)
 
     def _local(self, carry, source, plan, firsts, counts):
         me = lax.axis_index(AXIS)
@@ -85,7 +112,7 @@ class Team:
 
     def _swap(self, change, own, signals):
         mean, total, own = rounds.swap(self.rules, change, own)
-        return mean, total, own.error, lax.all_gather(signals, AXIS)
+        return mean, total, own.error, lax.all_gather((signals, own.sums, own.bad), AXIS)
 
     def _merge(self, common, mean, total, lr, momentum):
         return rounds.merge(self.task, self.rules, common, mean, total, lr, momentum)
@@ -93,20 +120,31 @@ class Team:
     def _settle(self, carry, lr, momentum):
         return rounds.settled(self.task, self.rules, carry, lr, momentum)
 
+    def _gather(self, tree):
+        return lax.all_gather(tree, AXIS)
+
     # --- what Run asks -----------------------------------------------------------------------------
 
     def place(self, model: Model) -> None:
         """Begin with this model on every worker."""
         self.carry = self._stacked(jax.device_get(rounds.fresh(self.task, self.rules, model)))
         self._read_books()
+        self._bytes = self._sent(model)
 
-    def begin_epoch(self, plan: Plan, fresh: bool, epoch: int, epochs: int) -> None:
+    def _sent(self, model: Model) -> list[int]:
+        """Bytes out of each worker in one exchange."""
+        carried = rounds.changed(self.rules, model)
+        values = sum(leaf.size for leaf in jax.tree.leaves(carried))
+        return list(sent_bytes(values, self.workers, self.rules.exchange, self.rules.payload).sent)
+
+    def begin_epoch(self, plan: Plan, fresh: bool, epoch: int) -> None:
         """Lay out an epoch; ``fresh`` unless it is resumed half-way."""
-        self.host_plan, self.epoch, self.epochs = plan, epoch, epochs
+        self.host_plan, self.epoch = plan, epoch
         self.plan = self._everywhere(plan)
         if fresh:
             sums, bad = self._stacked(jax.device_get((Sums.zero(), np.int32(-1))))
             self.carry = self.carry._replace(own=self.carry.own._replace(sums=sums, bad=bad))
+            self._read_books()
 
     def advance(self, position: int, seconds: float, stop: bool = False, save: bool = False) -> int:
         """Run rounds for about so long and wait for them.
@@ -119,13 +157,14 @@ class Team:
         Returns:
             mini-batches of the epoch that are done now.
         """
-        signals = self._rows(self.measured.tell(stop, save))
+        signals = self._own_rows(self.measured.tell(stop, save))
         alone = self.overlaps or self.measured.due(self.round)
         firsts, counts = self._lay_out(position, seconds, most=1 if alone else MOST_ROUNDS)
-        begin = time.perf_counter()
+        before = self.clocks.seconds["train"]
         with self.clocks.measure("train"):
             took = (self._apart if alone else self._together)(firsts, counts, signals)
-        self.measured.dispatch(counts, time.perf_counter() - begin, took)
+        self.measured.dispatch(counts, self.clocks.seconds["train"] - before, took)
+        self.last = self.measured.last | {"bytes": [b * len(counts) for b in self._bytes]}
         self.round += len(counts)
         return position + int(counts.sum())
 
@@ -134,11 +173,9 @@ class Team:
         room = np.zeros((2, MOST_ROUNDS, self.workers), np.int32)
         room[:, : len(counts)] = firsts, counts
         laid_out = self._everywhere((room[0], room[1], np.int32(len(counts))))
-        self.carry, books, told = self._collective(
-            self._programs["rounds"], self.carry, self.source, self.plan, *laid_out, signals
-        )
-        self._sums, self._bad = self._gathered(books)
-        self.measured.hear(self._first(told))
+        arguments = (self.carry, self.source, self.plan, *laid_out, signals)
+        self.carry, told = self._alone(self._programs["rounds"].program(*arguments), *arguments)
+        self._hear(told)
 
     def _apart(self, firsts: np.ndarray, counts: np.ndarray, signals: Any) -> dict[int, float]:
         """One round in three programs: the local phase, timed; the exchange; the merge."""
@@ -148,28 +185,31 @@ class Team:
             swapping = self._exchanges.submit(self._timed_swap, carry.own.change, carry.own, signals)
             if not self.overlaps:
                 swapping.result()
+        arguments = (carry, self.source, self.plan, first, count)
+        local = self._programs["local"].program(*arguments)
         begin = time.perf_counter()
-        change, own = self._programs["local"](carry, self.source, self.plan, first, count)
+        change, own = local(*arguments)
         took = wait_for_each(own.examples, self.team.local, begin)
         if swapping is None:
-            mean, total, error, exchanging = self._timed_swap(change, own, signals)
-        else:
-            mean, total, error, exchanging = swapping.result()
+            swapping = self._exchanges.submit(self._timed_swap, change, own, signals)
+        mean, total, error, exchanging = swapping.result()
         self.measured.add(took, counts[0], exchanging)
         own = own._replace(error=error, change=change if self.rules.delay else ())
-        lr, momentum = (rates[firsts[0, 0]] for rates in (self.host_plan.lr, self.host_plan.momentum))
-        rates = self._everywhere((lr, momentum))
-        common = self._programs["merge"](carry.common, mean, total, *rates)
+        lr, momentum = self._rates(firsts[0, 0])
+        common = self._programs["merge"](carry.common, mean, total, *self._everywhere((lr, momentum)))
         self.carry = jax.block_until_ready(Carry(common, own))
-        self._read_books()
         return took
 
     def _timed_swap(self, change: Model, own: Own, signals: Any) -> tuple[Any, Any, Any, float]:
-        program = self._programs["swap"]
+        program = self._programs["swap"].program(change, own, signals)
         begin = time.perf_counter()
         mean, total, error, told = jax.block_until_ready(program(change, own, signals))
-        self.measured.hear(self._first(told))
+        self._hear(told)
         return mean, total, error, time.perf_counter() - begin
+
+    def _hear(self, told: Any) -> None:
+        signals, self._sums, self._bad = self._first(told, host=True)
+        self.measured.hear(signals)
 
     def _lay_out(self, position: int, seconds: float, most: int) -> tuple[np.ndarray, np.ndarray]:
         """(firsts, counts), int32 [rounds, workers], of the rounds that fit the time and the epoch."""
@@ -191,11 +231,12 @@ class Team:
         plan = self.host_plan
         return RoundView(
             round=self.round + ahead,
-            epoch=self.epoch + position / self.batches,
+            epochs=self.epoch + position / self.batches,
             lr=float(plan.lr[position]),
             workers=self.workers,
             speeds=self.measured.speeds,
             exchange_seconds=self.measured.exchange_seconds,
+            delay=self.rules.delay,
         )
 
     @property
@@ -205,6 +246,7 @@ class Team:
 
     def sums(self) -> Sums:
         """Of the epoch so far, over all workers."""
+        self._read_books()
         return Sums(*(float(np.sum(s, dtype=np.float64)) for s in self._sums))
 
     def bad(self) -> tuple[int, int] | None:
@@ -214,8 +256,78 @@ class Team:
 
     def model(self) -> Model:
         """The model all workers agree on, with nothing left on its way, on this process's first device."""
-        return self._first(self._settled())._replace(opt=())
+        rates = self._everywhere((np.float32(0), np.float32(0)) if self.host_plan is None else self._rates(-1))
+        common = self._alone(self._programs["settle"], self.carry, *rates)
+        return self._first(common.model)
 
     def snapshot(self) -> Any:
         """Everything that a checkpoint must hold, on the host: what is common once, what is own by worker."""
-        return {"common": self._first(self.carry.common), "own": self._gathered(self.carry.own)}
+        return Carry(self._first(self.carry.common, host=True), self._gathered(self.carry.own))
+
+    def restore(self, carry: Carry, round: int) -> None:
+        """Go on from a snapshot of as many workers; `regroup` makes it so."""
+        self.round = round
+        self.carry = Carry(self._stacked(carry.common), self._rows_of(carry.own))
+        self._read_books()
+        self._bytes = self._sent(carry.common.model)
+
+    def compilations(self) -> int:
+        """How many programs were compiled for training."""
+        return sum(program.compilations for program in self._programs.values())
+
+    # --- arrays between the host and the workers ------------------------------------------------------
+
+    def _everywhere(self, tree: Any) -> Any:
+        """The same array on every worker."""
+        return jax.tree.map(lambda leaf: self._placed(leaf, P()), tree)
+
+    def _stacked(self, tree: Any) -> Any:
+        """Each worker's copy of an array, as rows [workers, …]."""
+        rows = lambda leaf: np.broadcast_to(np.asarray(leaf)[None], (self.workers, *np.shape(leaf)))
+        return self._rows_of(jax.tree.map(rows, tree))
+
+    def _rows_of(self, tree: Any) -> Any:
+        """Arrays [workers, …], a row on each worker."""
+        return jax.tree.map(lambda leaf: self._placed(leaf, P(AXIS)), tree)
+
+    def _placed(self, leaf: Any, spec: P) -> jax.Array:
+        sharding = NamedSharding(self.team.mesh, spec)
+        if jax.dtypes.issubdtype(getattr(leaf, "dtype", np.float32), jax.dtypes.prng_key):
+            data = np.asarray(jax.random.key_data(leaf))
+            impl = jax.random.key_impl(leaf)
+            return jax.random.wrap_key_data(self._placed(data, spec), impl=impl)
+        leaf = np.asarray(leaf)
+        return jax.make_array_from_callback(leaf.shape, sharding, lambda index: leaf[index])
+
+    def _own_rows(self, mine: np.ndarray) -> jax.Array:
+        """What the local workers have to say, [local workers, …], as rows [workers, …]."""
+        sharding = NamedSharding(self.team.mesh, P(AXIS))
+        return jax.make_array_from_process_local_data(sharding, mine, (self.workers, *mine.shape[1:]))
+
+    def _first(self, tree: Any, host: bool = False) -> Any:
+        """The row of this process's first worker."""
+        rows = jax.tree.map(lambda leaf: leaf.addressable_shards[0].data[0], tree)
+        return jax.device_get(rows) if host else rows
+
+    def _gathered(self, tree: Any) -> Any:
+        """All workers' rows, on the host of every process."""
+        if self.team.processes == 1:
+            return jax.device_get(tree)
+        return self._first(self._alone(self._programs["gather"], tree), host=True)
+
+    def _read_books(self) -> None:
+        own = self.carry.own
+        self._sums, self._bad = self._gathered((own.sums, own.bad))
+
+    def _alone(self, function: Callable[..., Any], *args: Any) -> Any:
+        """A call that communicates: all such calls of a process go through one thread, one at a time."""
+        return self._exchanges.submit(lambda: jax.block_until_ready(function(*args))).result()
+
+    def _rates(self, batch: int) -> tuple[np.float32, np.float32]:
+        return self.host_plan.lr[batch], self.host_plan.momentum[batch]
+
+
+def _one_view(body: Callable[..., Any], specs: tuple[P, ...], *args: Any) -> Any:
+    """body of one worker's view: rows come in and go out with their leading axis of one."""
+    views = [jax.tree.map(lambda x: x[0], a) if spec == P(AXIS) else a for a, spec in zip(args, specs, strict=True)]
+    return jax.tree.map(lambda x: x[None], rounds.varying(body(*views)))
