@@ -201,16 +201,18 @@ def own_costs(graph: Graph, costs: Costs | None) -> dict[str, float]:
 def to_end(graph: Graph, order: list[str], cost: Costs) -> dict[str, float]:
     """Cost of the longest chain from each operation, itself included, to an end of the graph."""
     ahead: dict[str, float] = {}
+    after = graph.edges()
     for name in reversed(order):
-        ahead[name] = cost[name] + max((ahead[a] for a in graph.after(name)), default=0.0)
+        ahead[name] = cost[name] + max((ahead[a] for a in after[name]), default=0.0)
     return ahead
 
 
 def _closure(graph: Graph, order: list[str]) -> tuple[int, ...]:
     place = {name: i for i, name in enumerate(order)}
+    edges = graph.edges()
     after = [0] * len(order)
     for i in reversed(range(len(order))):
-        for name in graph.after(order[i]):
+        for name in edges[order[i]]:
             after[i] |= 1 << place[name] | after[place[name]]
     return tuple(after)
 

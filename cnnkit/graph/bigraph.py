@@ -242,6 +242,17 @@ class Graph:
         """The operations that read this one's outputs."""
         return tuple(dict.fromkeys(r for blob in self.ops[op].outputs for r in self.readers(blob)))
 
+    def edges(self) -> dict[str, list[str]]:
+        """For each operation, the operations that read its outputs, in the order they were added."""
+        after: dict[str, list[str]] = {name: [] for name in self.ops}
+        for name, op in self.ops.items():
+            for blob in op.inputs:
+                writer = self._writer.get(blob)
+                # Readings of one operation come one after the other, so the last entry tells.
+                if writer is not None and after[writer][-1:] != [name]:
+                    after[writer].append(name)
+        return after
+
     @property
     def outputs(self) -> tuple[str, ...]:
         """The blobs handed out."""
@@ -260,16 +271,17 @@ class Graph:
             GraphError: a missing input or a cycle; the text names the operations and blobs.
         """
         self._check_inputs()
-        place = {name: i for i, name in enumerate(self.ops)}
-        names = list(self.ops)
-        left = {name: len(self.before(name)) for name in self.ops}
+        after, names = self.edges(), list(self.ops)
+        place = {name: i for i, name in enumerate(names)}
+        left = dict.fromkeys(names, 0)
+        for later in itertools.chain.from_iterable(after.values()):
+            left[later] += 1
         ready = [place[name] for name, n in left.items() if n == 0]
-        heapq.heapify(ready)
         done = []
         while ready:
             name = names[heapq.heappop(ready)]
             done.append(name)
-            for later in self.after(name):
+            for later in after[name]:
                 left[later] -= 1
                 if left[later] == 0:
                     heapq.heappush(ready, place[later])

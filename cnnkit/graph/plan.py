@@ -30,6 +30,10 @@ class Plan:
         self.names = sorted(order, key=lambda name: (-far[name], place[name]))
         self.number = {name: i for i, name in enumerate(self.names)}
         self.ops = [graph.ops[name] for name in self.names]
+        self.where = [str(op.on) for op in self.ops]
+        self.calls = [op.run for op in self.ops]
+        self.waits = [op.wait for op in self.ops]
+        self.arity = [len(op.outputs) for op in self.ops]
         self.slot = {blob: i for i, blob in enumerate(graph.blobs)}
         self.reads = [tuple(self.slot[b] for b in op.inputs) for op in self.ops]
         self.writes = [tuple(self.slot[b] for b in op.outputs) for op in self.ops]
@@ -53,7 +57,8 @@ class Plan:
                 )
 
     def _edges(self, graph: Graph, order: Sequence[str]) -> None:
-        after = [[self.number[a] for a in graph.after(name)] for name in self.names]
+        edges = graph.edges()
+        after = [[self.number[a] for a in edges[name]] for name in self.names]
         for chain in self._network(order):
             for a, b in itertools.pairwise(chain):
                 if b not in after[a]:

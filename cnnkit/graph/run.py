@@ -98,9 +98,6 @@ class Run:
 
     def __init__(self, state: State, plan: Plan, pools: list[Pool], history: int | None):
         self.state, self.plan, self.pools = state, plan, pools
-        self.calls = [op.run for op in plan.ops]
-        self.waits = [op.wait for op in plan.ops]
-        self.arity = [len(op.outputs) for op in plan.ops]
         self.items: dict[int, Item] = {}
         self.last: Item | None = None
         self.retired = 0
@@ -171,7 +168,7 @@ class Run:
     def finish(self, item: Item, i: int, made: Any, now: float, own: Pool | None) -> None:
         """Stores what an operation made and counts down those behind it."""
         plan, values, uses = self.plan, item.values, item.uses
-        if self.arity[i] == 1:
+        if plan.arity[i] == 1:
             made = (made,)
         for slot, value in zip(plan.writes[i], made):
             if uses[slot]:
@@ -238,17 +235,17 @@ def _work(state: State, pool: Pool, lane: int) -> None:
 
 def _fire(state: State, pool: Pool, lane: int, task: Task) -> Task | None:
     number, i, _, item, ready = task
-    run = item.run
+    run, plan = item.run, item.run.plan
     pool.now[lane] = task
     made = error = None
     start = _now()
     try:
         values = item.values
-        made = run.calls[i](*[values[slot] for slot in run.plan.reads[i]])  # type: ignore[misc]
-        if run.waits[i]:
+        made = plan.calls[i](*[values[slot] for slot in plan.reads[i]])  # type: ignore[misc]
+        if plan.waits[i]:
             jax.block_until_ready(made)
-        if run.arity[i] != 1:
-            made = split(run.plan.graph, run.plan.names[i], made)
+        if plan.arity[i] != 1:
+            made = split(plan.graph, plan.names[i], made)
     except BaseException as problem:
         # Without this frame, whoever keeps the error does not keep the blobs.
         error = problem.with_traceback(problem.__traceback__ and problem.__traceback__.tb_next)

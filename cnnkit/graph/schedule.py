@@ -127,11 +127,11 @@ class Scheduler:
 
     def _begin(self, graph: Graph, carry: dict[str, str], history: int | None) -> Run:
         plan = plan_of(graph, carry)
-        pools = {str(op.on): self._pool(str(op.on)) for op in plan.ops}
+        pools = {where: self._pool(where) for where in set(plan.where)}
         with self._state.lock:
             if self._state.closed:
                 raise RuntimeError("the scheduler is closed; make another")
-            return Run(self._state, plan, [pools[str(op.on)] for op in plan.ops], history)
+            return Run(self._state, plan, [pools[where] for where in plan.where], history)
 
     def _pool(self, where: str):
         default = _cores() if where.startswith("cpu") else 1

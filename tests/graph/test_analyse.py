@@ -84,8 +84,7 @@ def test_width_is_the_largest_antichain():
 
 
 def test_width_may_be_wider_than_any_level():
-    # a → b, and c → d → e with b beside d and e: levels hold two, but b stands beside … one of them only;
-    # two more chains of unequal length make the levels' widths fall short.
+    # Levels count from the start only: "short" stands beside both ends of the long path.
     g = Graph(inputs=["x"])
     g.add("root", None, "x")
     g.add("short", None, "root")

@@ -1,3 +1,5 @@
+import itertools
+
 import pytest
 
 from cnnkit.graph import Blob, Graph, GraphError, evaluate, resource
@@ -54,11 +56,11 @@ def test_resources():
     assert resource("copy_in:2") == ("copy_in", 2)
     assert resource(resource("cpu")) == ("cpu", 0)
     with pytest.raises(
-        ValueError, match="unknown resource 'gpu'.*Known: compute, copy_in, copy_out, cpu, network"
+        ValueError, match=r"unknown resource 'gpu'.*Known: compute, copy_in, copy_out, cpu, network"
     ):
         resource("gpu")
     with pytest.raises(
-        ValueError, match="'compute:one': after the colon stands a whole number, e.g. compute:1"
+        ValueError, match=r"'compute:one': after the colon stands a whole number, e.g. compute:1"
     ):
         resource("compute:one")
 
@@ -76,7 +78,7 @@ def test_a_cycle_is_named_with_its_blobs():
     path = text.split("cycle, ")[1].split(" (through")[0].split(" → ")
     assert path[0] == path[-1]
     assert set(path) == {"'a'", "'b'", "'c'"}
-    for x, y in zip(path, path[1:]):
+    for x, y in itertools.pairwise(path):
         assert (x, y) in {("'a'", "'b'"), ("'b'", "'c'"), ("'c'", "'a'")}
     assert "blob 'a out'" in text
     assert "after" not in text
