@@ -4,7 +4,7 @@ import math
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cnnkit.parallel.balance import share
@@ -103,6 +103,7 @@ def test_balanced_hide_still_hides():
     assert (k / [10.0, 3.3]).max() >= 1.0
 
 
+@settings(deadline=None)
 @given(
     speeds=st.lists(st.floats(0.25, 1.0), min_size=2, max_size=4),
     k=st.integers(16, 100),
