@@ -19,8 +19,8 @@ def machine(fake, devices, identify):
     return Machine(devices, lambda: Nvml(fake, identify))
 
 
-def only(fake, identify=visible(0), stats=None):
-    return machine(fake, [device(0, stats)], identify).samples()[0]
+def only(fake, identify=None, stats=None):
+    return machine(fake, [device(0, stats)], identify or visible(0)).samples()[0]
 
 
 @pytest.mark.parametrize("shown", [(0, 1, 2), (2, 0), (1,)])
