@@ -5,6 +5,7 @@ from cnnkit.layers.conv import conv, nin
 from cnnkit.layers.dense import affine, dense, flatten
 from cnnkit.layers.dropout import dropout
 from cnnkit.layers.layer import Layer, ShapeError, branch, identity, residual, serial
+from cnnkit.layers.loop import in_loop, inside_loop
 from cnnkit.layers.norm import batch_norm, lrn
 from cnnkit.layers.pool import avg_pool, global_pool, max_pool
 from cnnkit.layers.walk import map_weights, walk
@@ -23,6 +24,8 @@ __all__ = [
     "gelu",
     "global_pool",
     "identity",
+    "in_loop",
+    "inside_loop",
     "leaky_relu",
     "lrn",
     "map_weights",
