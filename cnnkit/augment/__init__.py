@@ -29,7 +29,7 @@ __all__ = [
 ]
 
 
-_MAKERS: dict[str, Callable[..., Augment]] = {
+MAKERS: dict[str, Callable[..., Augment]] = {
     make.__name__: make
     for make in (
         brightness,
@@ -60,7 +60,7 @@ def rebuild(description: Mapping[str, Any]) -> Augment:
     name = settings.pop("name")
     if name == "chain":
         return chain(*map(rebuild, settings.get("parts", ())))
-    make = choose(name, _MAKERS, "augmentation")
+    make = choose(name, MAKERS, "augmentation")
     for key, value in settings.items():
         if isinstance(value, dict):
             raise ValueError(

@@ -88,7 +88,7 @@ def crop(
         return (*sides, entering[2])
 
     def lines(start: jax.Array, side: int, length: int) -> jax.Array:
-        return beyond(start[:, None] + jnp.arange(side, dtype=jnp.int32) - pad, length)
+        return beyond(start[:, None] + jnp.arange(side, dtype=jnp.int32)[None] - pad, length)
 
     def draw(source: Source) -> Move:
         room = [source.shape[i] + 2 * pad - sides[i] + 1 for i in (0, 1)]

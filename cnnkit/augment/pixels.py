@@ -86,7 +86,7 @@ def cutout(size: int, *, background: float = 0.0) -> Augment:
         covered = []
         for i in (0, 1):
             start = (source.words[:, i] % source.shape[i]).astype(jnp.int32) - size // 2
-            past = jnp.arange(source.shape[i], dtype=jnp.int32) - start[:, None]
+            past = jnp.arange(source.shape[i], dtype=jnp.int32)[None] - start[:, None]
             covered.append((past >= 0) & (past < size))
         return covered[0], covered[1]
 
@@ -124,7 +124,7 @@ def normalize(mean: ArrayLike, std: ArrayLike) -> Augment:
         return entering
 
     def act(images: jax.Array, drawn: Any = None, background: float = 0.0) -> jax.Array:
-        return (images - shift) / width
+        return (images - jnp.broadcast_to(shift, images.shape)) / jnp.broadcast_to(width, images.shape)
 
     config = {"mean": _plain(shift), "std": _plain(width)}
     return Augment("normalize", config, Kind(act), lambda source: None, at_test=act, shape=shape)

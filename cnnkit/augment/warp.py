@@ -219,7 +219,7 @@ def bipolar(words: jax.Array, shape: Shape) -> jax.Array:
 
     Smoothing adds up some hundred of them, and random words are the dearest part of a field.
     """
-    quarters = (words[:, None, :] >> jnp.arange(0, 32, 8, dtype=jnp.uint32)[:, None]) & 255
+    quarters = (words[:, None, :] >> jnp.arange(0, 32, 8, dtype=jnp.uint32)[None, :, None]) & 255
     steps = quarters.reshape(len(words), -1)[:, : math.prod(shape)].reshape(-1, *shape)
     return (steps.astype(jnp.float32) + 0.5) / 128 - 1
 
@@ -254,8 +254,8 @@ def _times(matrix: jax.Array, vector: jax.Array) -> jax.Array:
 
 def _sources(warp: Warp, height: int, width: int) -> tuple[jax.Array, jax.Array]:
     middle = (height - 1) / 2, (width - 1) / 2
-    down = (jnp.arange(height, dtype=jnp.float32) - middle[0])[:, None]
-    right = (jnp.arange(width, dtype=jnp.float32) - middle[1])[None, :]
+    down = (jnp.arange(height, dtype=jnp.float32) - middle[0])[None, :, None]
+    right = (jnp.arange(width, dtype=jnp.float32) - middle[1])[None, None, :]
     entry = warp.matrix[..., None, None]
     row, column = (
         middle[i] + entry[:, i, 0] * down + entry[:, i, 1] * right + entry[:, i, 2] for i in range(2)

@@ -251,3 +251,17 @@ def test_titles_show_what_was_set():
     assert str(ck.affine(percent=5, pixels=2, background=0.5)) == (
         "scale(5, background=0.5) → translate(2, background=0.5)"
     )
+
+
+def test_every_worker_draws_for_itself():
+    mesh = jax.make_mesh((4,), ("w",), axis_types=(jax.sharding.AxisType.Auto,))
+    each_worker = jax.sharding.PartitionSpec("w")
+    augment, x = ck.chain(ck.flip(), ck.scale(20), ck.noise(0.1)), images(4, (5, 6, 1))
+    keys = jax.random.split(jax.random.key(0), 4)
+
+    def one(keys, x):
+        return jax.lax.fori_loop(0, 2, lambda i, _: augment(keys[0], x), x)
+
+    mapped = jax.shard_map(one, mesh=mesh, in_specs=each_worker, out_specs=each_worker)
+    alone = [augment(keys[i], x[i : i + 1]) for i in range(4)]
+    np.testing.assert_allclose(jax.jit(mapped)(keys, x), jnp.concatenate(alone), atol=1e-5)
