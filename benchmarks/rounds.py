@@ -1,0 +1,358 @@
+"""Rounds measured: unequal workers, slow links, scaling; each figure beside what the cost model predicts.
+
+    python -m benchmarks.rounds unequal              rounds_unequal_cpu.json or rounds_unequal_gpu.json
+    python -m benchmarks.rounds link --rate 1gbit    rounds_link_gpu.json; needs two GPUs and root
+    python -m benchmarks.rounds accuracy             fetch_accuracy.json; MNIST, three seeds
+"""
+
+import argparse
+import ctypes
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+SECONDS = 6.0
+WARM = 2.5
+
+
+class Clocked:
+    """Watches a run: notes seconds and examples at every tick, and stops it when its time is over."""
+
+    def __init__(self, seconds: float, warm: float) -> None:
+        self.seconds, self.warm, self.marks = seconds, warm, []
+
+    def begin(self, run: Any) -> None: ...
+
+    def tick(self, run: Any) -> None:
+        self.marks.append((run.clocks.seconds["train"], run.epochs_done * len(run.data), len(run.record)))
+        if self.marks[-1][0] > self.warm + self.seconds:
+            run.stop()
+
+    def row(self, run: Any, row: Any) -> None: ...
+
+    def end(self, run: Any, why: str) -> None: ...
+
+    def images_per_s(self) -> float:
+        first = next(m for m in self.marks if m[0] >= self.warm)
+        last = self.marks[-1]
+        return (last[1] - first[1]) / (last[0] - first[0])
+
+    def rows(self, run: Any) -> list[dict[str, Any]]:
+        first = next(m for m in self.marks if m[0] >= self.warm)
+        return [r for r in run.record.rows[first[2] :] if r["kind"] == "rounds"]
+
+
+def measure(make_net: Any, data: Any, batch: int, n: int = 3, seconds: float = SECONDS, **settings: Any) -> dict:
+    """n runs of one setting: images a second, each worker's busy fraction, times of steps and exchanges."""
+    from cnnkit.train import optim
+    from cnnkit.train.run import Run
+
+    rates, busy, last = [], [], {}
+    for seed in range(n):
+        watch = Clocked(seconds / n, WARM)
+        run = Run(
+            make_net(), data, batch=batch, epochs=10_000, seed=seed, judge=(), watch=watch,
+            optimizer=optim.sgd(0.005, momentum=0.9), **settings,
+        )
+        run.fit()
+        rates.append(watch.images_per_s())
+        rows = watch.rows(run)
+        if rows:
+            took = np.array([r["seconds"] for r in rows])
+            shares = np.array([[b or 0.0 for b in r["busy"]] for r in rows])
+            busy.append((shares * took[:, None]).sum(0) / took.sum())
+            fetched = [tuple(r["fetch"]) for r in rows]
+            last = rows[-1] | {"fetch": list(max(set(fetched), key=fetched.count))}
+        workers = run.engine.workers
+        del run
+    found = {"images_per_s": rates, "workers": workers, **{k: last.get(k) for k in ("fetch", "step_seconds", "exchange_seconds")}}
+    if busy:
+        found["busy"] = np.mean(busy, 0)
+    return found
+
+
+def synthetic(n: int, shape: tuple[int, ...] = (32, 32, 3)) -> Any:
+    """Noise images with random labels: work without a lesson."""
+    from cnnkit.data import from_arrays
+
+    random = np.random.default_rng(0)
+    images = random.integers(0, 256, (n, *shape), np.uint8)
+    labels = random.integers(0, 10, n).astype(np.int32)
+    return from_arrays(images, labels, images[:500], labels[:500], name="noise")
+
+
+def predicted(found: dict, batch: int, delay: int, step_seconds: Any = None, exchange: Any = None) -> float:
+    """Images a second by the cost model, from step and exchange times measured on their own."""
+    from cnnkit.parallel.cost import RoundCost
+
+    step = found["step_seconds"] if step_seconds is None else step_seconds
+    cost = RoundCost(step, found["fetch"], found["exchange_seconds"] if exchange is None else exchange, delay)
+    return cost.throughput(batch)
+
+
+# --- unequal workers --------------------------------------------------------------------------------
+
+UNEQUAL_CASES: dict[str, dict[str, Any]] = {
+    "synchronous": {"mode": "accumulate", "fetch": 1},
+    "every(16)": {"fetch": 16},
+    "balanced": {"fetch": "balanced(every(16))"},
+    "balanced delay": {"fetch": "balanced(every(16))", "delay": 1},
+}
+STEP = 0.02  # seconds a step waits at speed 1, on CPU
+
+
+def unequal_part(speeds: tuple[float, ...], cases: list[str], n: int, seconds: float, gpu: bool) -> dict[str, Any]:
+    """The cases on workers of these speeds, over all processes of this job."""
+    from cnnkit import nets
+    from cnnkit.layers import dense, serial
+    from cnnkit.parallel.emulate import emulate
+
+    if gpu:
+        data, make = synthetic(400_000), lambda: nets.cuda_cnn_cifar10(10)
+        emulated = emulate(speeds) if min(speeds) < 1 else None
+    else:
+        data, make = synthetic(200_000, (4, 4, 1)), lambda: serial(dense(10))
+        emulated = emulate([0.5 * v for v in speeds], waits=True, step_seconds=STEP)
+    found = {}
+    for case in cases:
+        settings = UNEQUAL_CASES.get(case, {"fetch": 16, "momentum": "reset"})
+        got = measure(make, data, 128, n=n, seconds=seconds, workers=len(speeds), emulate=emulated, **settings)
+        found[case] = {k: v.tolist() if isinstance(v, np.ndarray) else v for k, v in got.items()}
+    return found
+
+
+def unequal(gpu: bool, n: int, seconds: float) -> None:
+    """Throughput on workers of unequal speed: synchronous, fixed periods, balanced, balanced with delay.
+
+    On CPU a worker is a process and its work is waiting, STEP seconds a step at speed 1, since there are
+    fewer cores than workers; on GPUs slow workers do their work over again.
+    """
+    from benchmarks.results import row, write
+
+    rows = []
+    for speeds in ((1, 0.5), (1, 0.7)) if gpu else ((1, 0.5), (1, 0.7), (1, 0.5, 0.33, 0.25)):
+        options = ["--n", str(n), "--seconds", str(seconds)]
+        name = ":".join(f"{s:g}" for s in speeds)
+        each = [apart(["unequal_part", "--speeds", str(s), "--cases", "alone", *options])["alone"] for s in speeds]
+        ideal = sum(float(np.median(e["images_per_s"])) for e in each)
+        cases = ["--speeds", ",".join(map(str, speeds)), "--cases", ",".join(UNEQUAL_CASES)]
+        found = apart(["unequal_part", *cases, *options], processes=1 if gpu else len(speeds))
+        sync = float(np.median(found["synchronous"]["images_per_s"]))
+        for case, got in found.items():
+            delay = UNEQUAL_CASES[case].get("delay", 0)
+            rates = np.array(got["images_per_s"])
+            label, extra = f"{name} {case}", {"work": "real" if gpu else "waiting", "fetch": got["fetch"]}
+            rows += [
+                row(label, "images_per_s", list(rates), "images/s", **extra),
+                row(label, "busy_min", [float(min(got["busy"]))], "fraction", **extra),
+                row(label, "over_sync", list(rates / sync), "ratio", **extra),
+                row(label, "of_ideal", list(rates / ideal), "fraction", **extra),
+                row(label, "predicted", list(predicted(got, 128, delay) / rates), "ratio", **extra),
+            ]
+            show(rows[-5:])
+    print(write(f"rounds_unequal_{'gpu' if gpu else 'cpu'}", rows, folder=out_folder()))
+
+
+# --- a slow link between two GPUs -------------------------------------------------------------------
+
+
+def shaped_loopback(rate: float) -> None:
+    """Put this process alone into a network namespace whose loopback has that rate, bits a second."""
+    from pyroute2 import IPRoute
+
+    clone_newnet = 0x40000000
+    if ctypes.CDLL(None, use_errno=True).unshare(clone_newnet):
+        raise OSError(ctypes.get_errno(), "a network namespace is not allowed here; run as root")
+    with IPRoute() as ip:
+        lo = ip.link_lookup(ifname="lo")[0]
+        ip.link("set", index=lo, state="up", mtu=9000)
+        ip.tc("add", "tbf", lo, 0x100000, rate=int(rate / 8), burst=128 * 1024, limit=1_000_000)
+    os.environ |= {"NCCL_P2P_DISABLE": "1", "NCCL_SHM_DISABLE": "1", "NCCL_IB_DISABLE": "1", "NCCL_SOCKET_IFNAME": "lo"}
+
+
+LINK_CASES: dict[str, dict[str, Any]] = {
+    "sync": {"mode": "accumulate", "fetch": 1},
+    "every(8)": {"fetch": 8},
+    "every(64)": {"fetch": 64},
+    "hide no delay": {"fetch": "hide(0.95)"},
+    "hide": {"fetch": "hide(1.0)", "delay": 1},
+}
+
+
+def link_part(cases: list[str], workers: int, net: str, batch: int, n: int, seconds: float) -> dict[str, Any]:
+    """The link cases in this process, over whatever joins its GPUs."""
+    from cnnkit import nets
+
+    if net == "googlenet":
+        data, make = synthetic(4_096, (224, 224, 3)), lambda: nets.googlenet(10)
+    else:
+        data, make = synthetic(500_000), lambda: nets.NAMES[net](10)
+    dtype = "bfloat16" if net == "googlenet" else "float32"
+    out = {}
+    for case in cases:
+        settings = LINK_CASES.get(case, {})
+        got = measure(make, data, batch, n=n, seconds=seconds, workers=workers, dtype=dtype, **settings)
+        out[case] = {k: v.tolist() if isinstance(v, np.ndarray) else v for k, v in got.items()}
+        print(net, workers, case, np.median(got["images_per_s"]), got["fetch"], got["exchange_seconds"], file=sys.stderr, flush=True)
+    return out
+
+
+def apart(arguments: list[str], processes: int = 1) -> Any:
+    """This module as a job of its own, of one process or several; what it found."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "found.json"
+        command = [sys.executable, "-m", "benchmarks.rounds", *arguments, "--found", str(path)]
+        if processes == 1:
+            subprocess.run(command, check=True)
+        else:
+            from cnnkit.lab.launch import launch
+
+            launch(command, processes, gpus=False, show=False)
+        return json.loads(path.read_text())
+
+
+def link(rates: list[str], n: int, seconds: float) -> None:
+    """Two GPUs: alone, over NVLink, over slow links; and scaling over NVLink on a GoogLeNet-sized net."""
+    from benchmarks.results import row, write
+
+    net, batch = "cuda_cnn_cifar10", 128
+    options = ["--n", str(n), "--seconds", str(seconds), "--batch", str(batch), "--net", net]
+    cases = ",".join(LINK_CASES)
+    one = apart(["part", "--workers", "1", "--cases", "alone", *options])["alone"]
+    nvlink = apart(["part", "--workers", "2", "--cases", cases, *options])
+    rows = [row(f"{net} 1 GPU", "images_per_s", one["images_per_s"], "images/s")]
+    alone = float(np.median(one["images_per_s"]))
+
+    def add(label: str, got: dict[str, Any], sync: float, base: dict[str, Any] | None, delay: int) -> None:
+        rates = np.array(got["images_per_s"])
+        extra = {"fetch": got["fetch"], "exchange_seconds": got["exchange_seconds"], "step_seconds": got["step_seconds"]}
+        rows.append(row(label, "images_per_s", list(rates), "images/s", **extra))
+        rows.append(row(label, "over_sync", list(rates / sync), "ratio"))
+        rows.append(row(label, "of_one_node", list(rates / alone), "ratio"))
+        rows.append(row(label, "busy_min", [float(np.min(got["busy"]))], "fraction"))
+        rows.append(row(label, "predicted", list(predicted(got, batch, delay) / rates), "ratio"))
+        if base is not None:
+            rows.append(row(label, "of_no_link", list(rates / np.median(base["images_per_s"])), "fraction"))
+        show(rows[-6:])
+
+    sync = float(np.median(nvlink["sync"]["images_per_s"]))
+    for case, got in nvlink.items():
+        add(f"2 nvlink {case}", got, sync, None, LINK_CASES[case].get("delay", 0))
+    for rate in rates:
+        slow = apart(["part", "--workers", "2", "--cases", cases, "--rate", rate, *options])
+        sync = float(np.median(slow["sync"]["images_per_s"]))
+        for case, got in slow.items():
+            add(f"2 {rate} {case}", got, sync, nvlink[case], LINK_CASES[case].get("delay", 0))
+    large = ["--n", str(n), "--seconds", str(seconds), "--batch", "128", "--net", "googlenet"]
+    single = apart(["part", "--workers", "1", "--cases", "alone", *large])["alone"]["images_per_s"]
+    double = apart(["part", "--workers", "2", "--cases", "sync", *large])["sync"]["images_per_s"]
+    rows.append(row("googlenet 1 GPU", "images_per_s", single, "images/s"))
+    rows.append(row("googlenet 2 nvlink sync", "images_per_s", double, "images/s"))
+    scaled = list(np.array(double) / np.median(single) / 2)
+    rows.append(row("googlenet 2 nvlink sync", "of_linear", scaled, "fraction"))
+    show(rows[-1:])
+    print(write("rounds_link_gpu", rows, folder=out_folder()))
+
+
+# --- accuracy against the period --------------------------------------------------------------------
+
+
+def accuracy(epochs: int, seeds: int, workers: int) -> None:
+    """MNIST by LeNet at the same number of examples: test accuracy after the last epoch for each period."""
+    from benchmarks.results import row, write
+    from cnnkit import nets
+    from cnnkit.data import load
+    from cnnkit.train import optim
+    from cnnkit.train.run import Run
+
+    data = load("mnist")
+    policies = {f"every({k})": k for k in (1, 2, 4, 8, 16, 32)}
+    policies["warm_start(1, 8)"] = f"warm_start(1, 8, epochs={epochs / 3:.3g})"
+    policies["warm_start(1, 32)"] = f"warm_start(1, 32, epochs={epochs / 2:.3g})"
+    rows, curves = [], {}
+    for mode in ("local", "accumulate"):
+        for label, fetch in policies.items():
+            found = []
+            for seed in range(seeds):
+                run = Run(
+                    nets.lenet(10), data, batch=64, epochs=epochs, seed=seed, workers=workers, mode=mode, fetch=fetch,
+                    optimizer=optim.sgd(optim.cosine(0.02, warmup=0.5), momentum=0.9), watch=Clocked(1e9, 0),
+                )
+                run.fit()
+                found.append([r["test_accuracy"] for r in run.history])
+            curves[f"{mode} {label}"] = np.mean(found, 0).tolist()
+            last = [100 * f[-1] for f in found]
+            rows.append(row(f"{mode} {label}", "accuracy", last, "%", workers=workers, epochs=epochs, curve=curves[f"{mode} {label}"]))
+            show(rows[-1:])
+    print(write("fetch_accuracy", rows, folder=out_folder()))
+
+
+# --- the command ------------------------------------------------------------------------------------
+
+
+def show(rows: list[dict[str, Any]]) -> None:
+    for r in rows:
+        print(f"{r['case']:<34} {r['figure']:<14} {r['value']:>10} ± {r['spread']:<9} {r['unit']}", flush=True)
+
+
+def out_folder() -> Path:
+    from benchmarks.results import FOLDER
+
+    return Path(os.environ.get("CNNKIT_RESULTS", FOLDER))
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("what", choices=["unequal", "unequal_part", "link", "part", "accuracy"])
+    parser.add_argument("--rate", default=None, help="of the link, e.g. 1gbit; several with commas")
+    parser.add_argument("--n", type=int, default=3, help="repetitions")
+    parser.add_argument("--seconds", type=float, default=SECONDS, help="measured, over all repetitions")
+    parser.add_argument("--workers", type=int, default=2)
+    parser.add_argument("--epochs", type=int, default=10)
+    parser.add_argument("--net", default="cuda_cnn_cifar10")
+    parser.add_argument("--batch", type=int, default=128)
+    parser.add_argument("--speeds", default="", help=argparse.SUPPRESS)
+    parser.add_argument("--cases", default="", help=argparse.SUPPRESS)
+    parser.add_argument("--found", default="", help=argparse.SUPPRESS)
+    args = parser.parse_args()
+    if args.what == "link":
+        link((args.rate or "1gbit").split(","), args.n, args.seconds)
+        return
+    if args.what == "part" and args.rate:
+        from cnnkit.lab.units import bits
+
+        shaped_loopback(bits(args.rate))
+    if args.what == "unequal":
+        from cnnkit.lab import environment
+
+        # Asked without JAX, which would take the GPUs' memory from the processes that measure.
+        unequal(bool(environment.gpus()), args.n, args.seconds)
+        return
+    from cnnkit.parallel import workers
+
+    workers.join()
+    import jax
+
+    begin = time.perf_counter()
+    if args.what == "unequal_part":
+        speeds = tuple(map(float, args.speeds.split(",")))
+        gpu = jax.default_backend() == "gpu"
+        found = unequal_part(speeds, args.cases.split(","), args.n, args.seconds, gpu)
+    elif args.what == "part":
+        found = link_part(args.cases.split(","), args.workers, args.net, args.batch, args.n, args.seconds)
+    else:
+        accuracy(args.epochs, args.n, args.workers)
+    if args.found and jax.process_index() == 0:
+        Path(args.found).write_text(json.dumps(found))
+    print(f"{args.what}: {time.perf_counter() - begin:.0f} s", file=sys.stderr)
+
+
+if __name__ == "__main__":
+    main()
