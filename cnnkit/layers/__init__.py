@@ -1,18 +1,22 @@
 """The single-GPU core: layers as (init, apply) pairs, and their combinators."""
 
 from cnnkit.layers.activate import gelu, leaky_relu, relu, scaled_tanh, sigmoid, softmax, tanh
-from cnnkit.layers.conv import conv, nin
+from cnnkit.layers.conv import conv, local, nin
 from cnnkit.layers.dense import affine, dense, flatten
 from cnnkit.layers.dropout import dropout
+from cnnkit.layers.inception import inception
 from cnnkit.layers.layer import Layer, ShapeError, branch, identity, residual, serial
 from cnnkit.layers.loop import in_loop, inside_loop
 from cnnkit.layers.norm import batch_norm, lrn
 from cnnkit.layers.pool import avg_pool, global_pool, max_pool
+from cnnkit.layers.rebuild import rebuild
+from cnnkit.layers.summary import Summary, outline, summary
 from cnnkit.layers.walk import map_weights, walk
 
 __all__ = [
     "Layer",
     "ShapeError",
+    "Summary",
     "affine",
     "avg_pool",
     "batch_norm",
@@ -25,18 +29,23 @@ __all__ = [
     "global_pool",
     "identity",
     "in_loop",
+    "inception",
     "inside_loop",
     "leaky_relu",
+    "local",
     "lrn",
     "map_weights",
     "max_pool",
     "nin",
+    "outline",
+    "rebuild",
     "relu",
     "residual",
     "scaled_tanh",
     "serial",
     "sigmoid",
     "softmax",
+    "summary",
     "tanh",
     "walk",
 ]

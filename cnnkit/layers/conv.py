@@ -3,7 +3,7 @@
 import jax.numpy as jnp
 
 from cnnkit.layers.activate import relu
-from cnnkit.layers.convolve import ALGORITHMS, Window, convolve
+from cnnkit.layers.convolve import ALGORITHMS, Window, columns, convolve
 from cnnkit.layers.dense import count, not_negative
 from cnnkit.layers.initial import Initial, check_initial, initial_weights
 from cnnkit.layers.layer import Layer, ShapeError, serial
@@ -77,6 +77,7 @@ def conv(
         "dilation": dilation,
         "groups": groups,
         "bias": bias,
+        "algorithm": algorithm,
         "init": init,
     }
     return Layer(
@@ -89,7 +90,63 @@ def conv(
         ),
         decay=not_negative(decay, "decay"),
         lr=not_negative(lr, "lr"),
-        title=f"conv {features} {size[0]}×{size[1]}",
+        title=_title("conv", config),
+    )
+
+
+def local(
+    features: int,
+    size,
+    *,
+    stride=1,
+    padding: Padding = "valid",
+    bias: bool = True,
+    decay: float = 0.0,
+    lr: float = 1.0,
+    init: Initial = "he",
+) -> Layer:
+    """Convolution with a kernel of its own at every place; weights are [H', W', height · width · C, features].
+
+    Args:
+        features: number of output channels.
+        size: of the kernels in pixels, one number or (height, width).
+        stride: between windows.
+        padding: as in `conv`.
+        bias: whether to add a bias to each channel of each place.
+        decay: strength of the L2 penalty decay/2 · ‖w‖².
+        lr: factor on the learning rate.
+        init: initial weights, see `check_initial`.
+    """
+    features = count(features, "features")
+    size, stride = pair(size, "size"), pair(stride, "stride")
+    padding = check_padding(padding, ("valid", "same"))
+    init = check_initial(init)
+
+    def start(key, shape):
+        need_image(shape, "local")
+        rows, cols = out_size(shape, size, stride, resolve(padding, shape, size, stride))
+        fan_in = size[0] * size[1] * shape[-1]
+        kernels = (rows, cols, fan_in, features)
+        params = {"w": initial_weights(init, key, kernels, fan_in, size[0] * size[1] * features)}
+        if bias:
+            params["b"] = jnp.zeros((rows, cols, features))
+        return params, (), (rows, cols, features)
+
+    def apply(params, state, x, *, key=None, train=False):
+        window = Window(stride, resolve(padding, x.shape[1:], size, stride))
+        y = jnp.einsum("byxk,yxkf->byxf", columns(x, size, window), params["w"].astype(x.dtype))
+        return y + params["b"].astype(x.dtype) if bias else y, state
+
+    config = {"features": features, "size": size, "stride": stride, "padding": padding, "bias": bias}
+    return Layer(
+        start,
+        apply,
+        "local",
+        config | {"init": init},
+        flops=lambda shape, out: (2 * size[0] * size[1] * shape[-1] + bias) * out[0] * out[1] * features,
+        decay=not_negative(decay, "decay"),
+        lr=not_negative(lr, "lr"),
+        title=_title("local", config),
     )
 
 
@@ -109,3 +166,27 @@ def nin(features: int, size, *more: int, activation: Layer | None = None, **sett
     for f in more:
         layers += [conv(f, 1, **shared), act]
     return serial(*layers)
+
+
+def _title(kind, config) -> str:
+    """What a summary shows: features, size, and the settings that are not the usual ones."""
+    usual = {
+        "stride": (1, 1),
+        "padding": "valid",
+        "dilation": (1, 1),
+        "groups": 1,
+        "bias": True,
+        "algorithm": "auto",
+    }
+    words = [kind, str(config["features"]), times(config["size"])]
+    for key, value in config.items():
+        if key in usual and value != usual[key]:
+            words.append(f"{key}={_short(value)}")
+    return " ".join(words)
+
+
+def _short(value) -> str:
+    if isinstance(value, tuple):
+        flat = [n for v in value for n in (v if isinstance(v, tuple) else (v,))]
+        return str(flat[0]) if len(set(flat)) == 1 else str(value).replace(" ", "")
+    return str(value)

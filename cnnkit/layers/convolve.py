@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from cnnkit.layers.window import Pads, Pair, Shape, out_size
+from cnnkit.layers.window import Pads, Pair, Shape, out_size, taps
 
 _LAYOUT = ("NHWC", "HWIO", "NHWC")
 
@@ -35,11 +35,11 @@ def direct(x: jax.Array, w: jax.Array, window: Window) -> jax.Array:
 def matmul(x: jax.Array, w: jax.Array, window: Window) -> jax.Array:
     """The same as one matrix product: every window's pixels become a row (im2col; thesis section 4.2)."""
     h, width, c, features = w.shape
-    columns = _columns(x, (h, width), window)
+    rows = columns(x, (h, width), window)
     g = window.groups
     if g == 1:
-        return columns @ w.reshape(-1, features)
-    by_group = columns.reshape(*columns.shape[:3], h * width, g, c)
+        return rows @ w.reshape(-1, features)
+    by_group = rows.reshape(*rows.shape[:3], h * width, g, c)
     kernels = w.reshape(h * width, c, g, features // g)
     y = jnp.einsum("byxkgc,kcgf->byxgf", by_group, kernels)
     return y.reshape(*y.shape[:3], features)
@@ -60,7 +60,7 @@ def fft(x: jax.Array, w: jax.Array, window: Window) -> jax.Array:
     freq_y = jnp.einsum("buvgc,uvcgf->buvgf", by_group, kernels)
     y = jnp.fft.irfft2(freq_y.reshape(*freq_y.shape[:3], -1), size, (1, 2))
     # The product is circular: places whose window would run over the edge are dropped with the rest.
-    rows, cols = out_size(x.shape[1:], w.shape[:2], stride, pads, dilation)
+    rows, cols = out_size(x.shape[1:], (w.shape[0], w.shape[1]), stride, pads, dilation)
     return y[:, : rows * stride[0] : stride[0], : cols * stride[1] : stride[1]].astype(x.dtype)
 
 
@@ -76,8 +76,8 @@ def convolve(x: jax.Array, w: jax.Array, window: Window, algorithm: str = "auto"
 
 def same_axes(*arrays: jax.Array) -> list[jax.Array]:
     """The arrays, all varying over the same mesh axes: inside shard_map a written-out gradient needs it."""
-    varying = [getattr(jax.typeof(a), "vma", frozenset()) for a in arrays]
-    everywhere = frozenset().union(*varying)
+    varying: list[frozenset] = [getattr(jax.typeof(a), "vma", frozenset()) for a in arrays]
+    everywhere: frozenset = frozenset().union(*varying)
     return [
         lax.pcast(a, tuple(everywhere - v), to="varying") if everywhere - v else a
         for a, v in zip(arrays, varying)
@@ -126,24 +126,23 @@ def _image_gradient(dy, w, window: Window, shape: Shape):
     ):
         reach = (k - 1) * d
         pads.append((reach - near, n + near - (m - 1) * s - 1))
-    dy, pads = _cut(dy, pads, window.stride)
-    return _xla(dy, turned, Window((1, 1), pads, window.dilation, g), window.stride)
+    dy, positive = _cut(dy, pads, window.stride)
+    return _xla(dy, turned, Window((1, 1), positive, window.dilation, g), window.stride)
 
 
 def _kernel_gradient(x, dy, window: Window, shape: Shape):
     """The image convolved with dy as the kernel: channels play the batch, and the batch the channels."""
-    h, width, c, features = shape
-    g = window.groups
+    c, g = shape[2], window.groups
     pads = []
     for n, m, k, s, d, (near, _) in zip(
         x.shape[1:3], dy.shape[1:3], shape[:2], window.stride, window.dilation, window.pads
     ):
         # Pixels past the last window are cut off, or the result would have more than k places.
         pads.append((near, (k - 1) * d + (m - 1) * s + 1 - n - near))
-    x, pads = _cut(x, pads)
+    x, positive = _cut(x, pads)
     image = x.reshape(*x.shape[:3], g, c).transpose(4, 1, 2, 3, 0).reshape(c, *x.shape[1:3], -1)
     kernel = dy.transpose(1, 2, 0, 3)
-    dw = _xla(image, kernel, Window(window.dilation, pads, window.stride, g))
+    dw = _xla(image, kernel, Window(window.dilation, positive, window.stride, g))
     return dw.transpose(1, 2, 0, 3)
 
 
@@ -157,26 +156,9 @@ def _cut(x, pads, spread: Pair = (1, 1)) -> tuple[jax.Array, Pads]:
     return x[tuple(inside)], (rest[0], rest[1])
 
 
-def _columns(x, size: Pair, window: Window):
-    """[B, H', W', h·w·C]: the pixels of each window side by side."""
-    stride, pads, dilation, _ = window
-    rows, cols = out_size(x.shape[1:], size, stride, pads, dilation)
-    wide = jnp.pad(x, ((0, 0), *pads, (0, 0))) if any(map(any, pads)) else x
-    if size == (1, 1) and stride == (1, 1):
+def columns(x: jax.Array, size: Pair, window: Window) -> jax.Array:
+    """[B, H', W', h·w·C]: the pixels of each window side by side (im2col)."""
+    wide = jnp.pad(x, ((0, 0), *window.pads, (0, 0))) if any(map(any, window.pads)) else x
+    if size == window.stride == (1, 1):
         return wide
-    taps = [
-        lax.slice(
-            wide,
-            (0, i * dilation[0], j * dilation[1], 0),
-            (
-                len(x),
-                i * dilation[0] + (rows - 1) * stride[0] + 1,
-                j * dilation[1] + (cols - 1) * stride[1] + 1,
-                x.shape[-1],
-            ),
-            (1, *stride, 1),
-        )
-        for i in range(size[0])
-        for j in range(size[1])
-    ]
-    return jnp.concatenate(taps, -1)
+    return jnp.concatenate(taps(wide, size, window.stride, window.dilation), -1)

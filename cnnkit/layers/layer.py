@@ -55,7 +55,7 @@ class Layer:
 
     def named(self, title: str) -> "Layer":
         """The same layer under a name of your own."""
-        return replace(self, title=title)
+        return replace(self, title=title, config={**self.config, "named": title})
 
     def describe(self) -> dict[str, Any]:
         """Kind, settings and parts as plain data: what identifies a network in a record."""

@@ -8,7 +8,7 @@ import numpy as np
 from jax import lax
 
 from cnnkit.layers.layer import Layer
-from cnnkit.layers.window import Padding, check_padding, need_image, out_size, pair, resolve
+from cnnkit.layers.window import Padding, check_padding, need_image, out_size, pair, resolve, taps
 
 _PADDINGS = ("valid", "same", "clip")
 
@@ -128,17 +128,11 @@ def _first_maximum(x, size, stride, pads):
     wide = x
     if any(map(any, pads)):
         wide = jnp.pad(x, ((0, 0), *pads, (0, 0)), constant_values=-np.inf)
-    rows, cols = ((n - k) // s + 1 for n, k, s in zip(wide.shape[1:3], size, stride))
-    y, place = None, None
-    for i in range(size[0]):
-        for j in range(size[1]):
-            end = (len(x), i + (rows - 1) * stride[0] + 1, j + (cols - 1) * stride[1] + 1, x.shape[-1])
-            tap = lax.slice(wide, (0, i, j, 0), end, (1, *stride, 1))
-            if y is None:
-                y, place = tap, jnp.zeros(tap.shape, jnp.uint8)
-            else:
-                place = jnp.where(tap > y, jnp.uint8(i * size[1] + j), place)
-                y = jnp.maximum(y, tap)
+    y, *others = taps(wide, size, stride)
+    place = jnp.zeros(y.shape, jnp.uint8 if size[0] * size[1] <= 256 else jnp.int32)
+    for i, tap in enumerate(others, 1):
+        place = jnp.where(tap > y, place.dtype.type(i), place)
+        y = jnp.maximum(y, tap)
     return y, place
 
 

@@ -2,6 +2,9 @@
 
 from collections.abc import Sequence
 
+import jax
+from jax import lax
+
 from cnnkit.layers.layer import Shape, ShapeError
 
 Pair = tuple[int, int]
@@ -71,6 +74,25 @@ def out_size(shape: Shape, size: Pair, stride: Pair, pads: Pads, dilation: Pair 
             )
         out.append((n + sum(p) - reach) // s + 1)
     return out[0], out[1]
+
+
+def taps(x: jax.Array, size: Pair, stride: Pair, dilation: Pair = (1, 1)) -> list[jax.Array]:
+    """The pixels at each place of the window, row by row: size[0] · size[1] arrays [B, H', W', C].
+
+    Args:
+        x: [B, H, W, C], padded already.
+        size: of the window.
+        stride: between windows.
+        dilation: distance between the window's pixels.
+    """
+    rows, cols = out_size(x.shape[1:], size, stride, ((0, 0), (0, 0)), dilation)
+    made = []
+    for i in range(size[0]):
+        for j in range(size[1]):
+            top, left = i * dilation[0], j * dilation[1]
+            end = (len(x), top + (rows - 1) * stride[0] + 1, left + (cols - 1) * stride[1] + 1, x.shape[-1])
+            made.append(lax.slice(x, (0, top, left, 0), end, (1, *stride, 1)))
+    return made
 
 
 def need_image(shape: Shape, who: str) -> None:
