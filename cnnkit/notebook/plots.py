@@ -13,7 +13,7 @@ from cnnkit.notebook.series import PARTS, Curve, X, Y, columns, curve, labelled,
 from cnnkit.notebook.style import Picture, save
 from cnnkit.record.rows import Record
 
-__all__ = ["curves", "rounds", "save"]
+__all__ = ["curves", "rounds", "save", "training"]
 
 
 def curves(
@@ -61,6 +61,28 @@ def curves(
     return figure
 
 
+def training(run: Any, x: str = "epochs") -> Picture:
+    """Loss and accuracy of one run side by side, with fetch_i as a third where it has several workers.
+
+    Args:
+        run: a Run or a run's folder.
+        x: ``"epochs"``, ``"examples"`` or ``"seconds"``.
+    """
+    record = record_of(run)
+    rows = record.rounds()
+    if not rows:
+        return curves(record, x, ("loss", "accuracy"))
+    figure, axes = style.figure(9.6, 2.7, columns=3)
+    shown = _parts(None, {"": [record]}, columns([record]))
+    for ax, name in zip(axes, ("loss", "accuracy")):
+        _draw(ax, {"": [record]}, x, name, shown)
+    at = {"epochs": "epochs", "examples": "examples"}.get(x)
+    xs = [row[at] for row in rows] if at else np.cumsum([row.get("seconds") or 0.0 for row in rows])
+    _by_worker(axes[2], np.asarray(xs, float), rows, "fetch")
+    style.label(axes[2], X[x][1], "local steps a round, fetch_i")
+    return figure
+
+
 def rounds(run: Any) -> Picture:
     """What each worker did: its local steps a round (fetch_i), and the share of the time it was busy.
 
@@ -75,22 +97,29 @@ def rounds(run: Any) -> Picture:
         raise ValueError("no rounds have been recorded; runs of several workers record them")
     at = np.array([row["epochs"] for row in rows], float)
     figure, axes = style.figure(7.0, 2.8, columns=2)
-    both = ("fetch", "local steps a round, fetch_i"), ("busy", "busy share (%)")
-    for ax, (column, name) in zip(axes, both):
-        for worker in range(len(rows[0]["fetch"])):
-            values = np.array([_value(row[column][worker]) for row in rows])
-            line: dict[str, Any] = {
-                "color": style.COLORS[worker % len(style.COLORS)],
-                "linestyle": style.LINES[worker % len(style.LINES)],
-                "drawstyle": "steps-pre" if column == "fetch" else "default",
-            }
-            scale = 100 if column == "busy" else 1
-            ax.plot(at, scale * values, label=f"worker {worker}", linewidth=1.4, **line)
+    names = {"fetch": "local steps a round, fetch_i", "busy": "busy share (%)"}
+    for ax, (column, name) in zip(axes, names.items()):
+        _by_worker(ax, at, rows, column)
         style.label(ax, "epochs", name)
     axes[1].set_ylim(0, 105)
-    axes[0].set_ylim(bottom=0)
-    style.legend(axes[0])
     return figure
+
+
+def _by_worker(ax: Axes, at: np.ndarray, rows: Sequence[dict[str, Any]], column: str) -> None:
+    workers = max(len(row[column]) for row in rows)
+    for worker in range(workers):
+        # Workers may come and go between two sessions of a run.
+        values = [_value(row[column][worker]) if worker < len(row[column]) else np.nan for row in rows]
+        line: dict[str, Any] = {
+            "color": style.COLORS[worker % len(style.COLORS)],
+            "linestyle": style.LINES[worker % len(style.LINES)],
+            "drawstyle": "steps-pre" if column == "fetch" else "default",
+        }
+        scale = 100 if column == "busy" else 1
+        ax.plot(at, scale * np.array(values), label=f"worker {worker}", linewidth=1.4, **line)
+    ax.set_ylim(bottom=0)
+    if column == "fetch":
+        style.legend(ax)
 
 
 def _draw(ax: Axes, records: dict[str, list[Record]], x: str, y: str, parts: Sequence[str]) -> None:
@@ -145,4 +174,4 @@ def _parts(
 
 
 def _value(value: float | None) -> float:
-    return float("nan") if value is None else value
+    return np.nan if value is None else value

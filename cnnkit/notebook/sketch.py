@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 
 MOST_POINTS = 240
-LEFT, RIGHT, TOP, BOTTOM = 46, 10, 20, 32
+LEFT, RIGHT, TOP, BOTTOM = 40, 10, 20, 32
 DASHES = {"-": "", "--": "6 3", "-.": "7 3 2 3", ":": "2 3"}
 
 
@@ -22,6 +22,7 @@ class Line(NamedTuple):
         color: of the line.
         style: ``"-"``, ``"--"``, ``"-."`` or ``":"``.
         steps: whether the value holds until the next point.
+        faint: thin and pale, behind what matters.
     """
 
     x: Sequence[float]
@@ -30,10 +31,11 @@ class Line(NamedTuple):
     color: str = "currentColor"
     style: str = "-"
     steps: bool = False
+    faint: bool = False
 
 
 def chart(
-    lines: Sequence[Line], x_name: str, y_name: str, width: int = 380, height: int = 190, zero: bool = False
+    lines: Sequence[Line], x_name: str, y_name: str, width: int = 312, height: int = 176, zero: bool = False
 ) -> str:
     """A line chart; text and grid take the colour of the text around them.
 
@@ -129,7 +131,7 @@ def ticks(low: float, high: float, about: int) -> list[float]:
     >>> ticks(0.0, 1.0, 4)
     [0.0, 0.2, 0.4, 0.6, 0.8, 1.0]
     >>> ticks(93.1, 98.7, 4)
-    [94.0, 96.0, 98.0]
+    [94.0, 95.0, 96.0, 97.0, 98.0]
     """
     raw = (high - low) / about
     unit = 10.0 ** math.floor(math.log10(raw))
@@ -179,8 +181,9 @@ def _path(line: Line, at_x, at_y) -> str:
     if line.steps:
         points = [p for a, b in itertools.pairwise(points) for p in (a, (b[0], a[1]))] + points[-1:]
     path = " ".join(f"{x:.1f},{y:.1f}" for x, y in points)
+    look = 'stroke-width="1" stroke-opacity=".55"' if line.faint else 'stroke-width="1.7"'
     return (
-        f'<polyline points="{path}" fill="none" stroke="{line.color}" stroke-width="1.7" '
+        f'<polyline points="{path}" fill="none" stroke="{line.color}" {look} '
         f'stroke-linejoin="round" stroke-dasharray="{DASHES[line.style]}"/>'
     )
 
@@ -189,12 +192,12 @@ def _legend(lines: Sequence[Line], right: int) -> str:
     """Samples and names in the upper right corner, in one row."""
     out, x = [], float(right)
     for line in reversed([line for line in lines if line.name]):
-        x -= 6.2 * len(line.name)
+        x -= 5.9 * len(line.name)
         out.append(_text(x, 12, line.name, "start"))
-        x -= 24
+        x -= 22
         out.append(
-            f'<line x1="{x:.1f}" y1="8" x2="{x + 20:.1f}" y2="8" stroke="{line.color}" stroke-width="2" '
+            f'<line x1="{x:.1f}" y1="8" x2="{x + 18:.1f}" y2="8" stroke="{line.color}" stroke-width="2" '
             f'stroke-dasharray="{DASHES[line.style]}"/>'
         )
-        x -= 8
+        x -= 7
     return "".join(out)

@@ -1,6 +1,7 @@
 """Strips: one row a worker and one a device, as HTML with small bars, and as plain text."""
 
 import math
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from html import escape
 from typing import Any, NamedTuple
@@ -12,7 +13,7 @@ from cnnkit.notebook.nvml import Sample
 
 BUSY, EXCHANGE, EVALUATE, COMPILE = "#0072B2", "#E69F00", "#009E73", "#CC79A7"
 MOST_STRIPS = 16
-CELL = "text-align:left;border:none;padding:1px 10px 1px 0;vertical-align:middle;white-space:nowrap"
+CELL = "text-align:left;border:none;padding:1px 10px 1px 0;vertical-align:middle;max-width:none"
 UNITS = {
     "utilization": "%",
     "process": "%",
@@ -29,6 +30,12 @@ NAMES = {
     "jax_memory": "JAX's memory",
     "jax_limit": "JAX's memory",
 }
+
+
+HEAD = [
+    "",
+    *(f'<span style="opacity:.75">{name}</span>' for name in ("utilization", "", "memory", "", "power", "")),
+]
 
 
 class Strip(NamedTuple):
@@ -92,14 +99,13 @@ def workers_text(strips: Iterable[Strip]) -> list[str]:
 
 def devices_html(samples: Sequence[Sample], monitor: Monitor | None = None) -> str:
     """A table with one row a device, the recent past as a line where a monitor knows it."""
-    rows = []
+    rows = [HEAD] if monitor else []
     for sample in samples:
         used, total = _of(sample, "memory_used"), _of(sample, "memory_total")
         full = sketch.shares([(used / total, BUSY)], 70) if total > 0 else ""
         past = sketch.spark(monitor.recent(sample.device, "utilization"), 100, BUSY, 90) if monitor else ""
-        texts = device_cells(sample)
-        cells = [escape(sample.device), past, escape(texts[0]), full, *map(escape, texts[1:])]
-        rows.append(cells)
+        texts = [_kept_together(text) for text in device_cells(sample)]
+        rows.append([escape(sample.device), past, texts[0], full, *texts[1:]])
     notes = "".join(f'<div style="opacity:.75">{escape(note)}</div>' for note in missing(samples))
     return table(rows) + notes
 
@@ -118,7 +124,11 @@ def others_html(others: Sequence[Other]) -> str:
 def devices_text(samples: Iterable[Sample]) -> list[str]:
     """A line a device, and one for each reason that something is missing."""
     samples = list(samples)
-    lines = [f"{s.device}: {', '.join(t for t in device_cells(s) if t)}" for s in samples]
+    lines = []
+    for sample in samples:
+        cells = device_cells(sample)
+        told = [cells[0], f"memory {cells[1]}", *(text for text in cells[2:] if text)]
+        lines.append(f"{sample.device}: {', '.join(told)}")
     return lines + missing(samples)
 
 
@@ -133,9 +143,9 @@ def device_cells(sample: Sample) -> list[str]:
     if "process_memory" in sample.values:
         memory += f", this process {_told(sample, 'process_memory')}"
     if "jax_memory" in sample.values:
-        memory += f", JAX uses {_told(sample, 'jax_memory')}"
+        memory += f", JAX {_told(sample, 'jax_memory')}"
     both = [_told(sample, name) for name in ("power", "temperature")]
-    return [utilization, f"memory {memory}", *both]
+    return [utilization, memory, *both]
 
 
 def missing(samples: Iterable[Sample]) -> list[str]:
@@ -183,6 +193,11 @@ def shown(value: float, unit: str) -> str:
     if unit == "B":
         return f"{value / 1e9:.3g} GB"
     return f"{value:.0f} {unit}"
+
+
+def _kept_together(text: str) -> str:
+    """A text whose numbers stay on one line with their units."""
+    return re.sub(r"(?<=\d) (?=%|GB|W|°C)", "&nbsp;", escape(text))
 
 
 def _of(sample: Sample, name: str) -> float:

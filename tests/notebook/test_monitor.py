@@ -103,7 +103,7 @@ def test_jax_memory_stands_beside_nvmls():
     sample = only(FakeNvml(gpu(0)), stats={"bytes_in_use": 2e9, "bytes_limit": 60e9})
     assert strips.device_cells(sample) == [
         "5 %",
-        "memory 1 GB of 80 GB, JAX uses 2 GB",
+        "1 GB of 80 GB, JAX 2 GB",
         "100 W",
         "40 °C",
     ]
@@ -193,7 +193,7 @@ def test_processes_see_each_other_through_the_folder(tmp_path):
         Sample("GPU 0 X", {"utilization": 97.0, "memory_used": 12345678901}, {"power": "no permission"})
     ]
     assert other.age < 5
-    assert "97 %" in strips.others_html([other])
+    assert "97&nbsp;%" in strips.others_html([other])
     assert "silent for 40 s" in strips.others_html([other._replace(age=40.0)])
 
 

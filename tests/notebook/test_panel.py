@@ -1,0 +1,455 @@
+"""The panel: one output that moves, controls that act, and a final state that needs nothing to be read."""
+
+import base64
+import io
+import re
+import sys
+import threading
+import time
+from types import SimpleNamespace
+
+import matplotlib._pylab_helpers as pylab
+import numpy as np
+import pytest
+from ipywidgets.widgets import widget
+from PIL import Image
+
+import cnnkit as ck
+from cnnkit.notebook import face, watch
+from cnnkit.notebook.controls import Controls
+from cnnkit.notebook.panel import Panel
+from cnnkit.notebook.progress import Progress, Track
+from cnnkit.train.control import Control
+from cnnkit.train.report import Lines
+
+DATA = ck.load("digits").take(train=200, test=100)
+VIEW = "application/vnd.jupyter.widget-view+json"
+
+
+class Frontend:
+    """A notebook's shell: keeps every message about outputs, and the cells' events."""
+
+    def __init__(self):
+        self.kernel = object()
+        self.messages, self.callbacks = [], []
+        self.events = SimpleNamespace(
+            register=lambda event, call: self.callbacks.append(call),
+            unregister=lambda event, call: self.callbacks.remove(call),
+        )
+
+    def publish(self, data, metadata=None, *, transient=None, update=False):
+        self.messages.append(
+            SimpleNamespace(data=data, metadata=metadata, id=transient["display_id"], update=update)
+        )
+
+    def outputs(self):
+        """What a saved notebook would hold: the last state of each display."""
+        assert [m.id for m in self.messages if not m.update] == list(
+            dict.fromkeys(m.id for m in self.messages)
+        )
+        return {m.id: m for m in self.messages}
+
+    def cell_ends(self):
+        for call in list(self.callbacks):
+            call(None)
+
+
+@pytest.fixture
+def frontend(monkeypatch):
+    made = Frontend()
+    monkeypatch.setattr("cnnkit.notebook.shown.shell", lambda: made)
+    monkeypatch.setattr("cnnkit.notebook.watch.shell", lambda: made)
+    monkeypatch.setattr("IPython.display.publish_display_data", made.publish)
+    return made
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory):
+    """One run for all tests, compiled once: each trains it a little further."""
+    return ck.Run(ck.dense(10), DATA, batch=20, epochs=1, folder=tmp_path_factory.mktemp("run"))
+
+
+def further(made, epochs, panel=None):
+    """The run with a panel of its own, and so many epochs to go."""
+    made.watch, made.epochs = panel or Panel(seconds=0.02), made.epoch + epochs
+    made.control.lr_scale = 1.0
+    return made
+
+
+def wait_for(condition, seconds=20.0):
+    end = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < end, "waited in vain"
+        time.sleep(0.005)
+
+
+def endless(made):
+    """The run in the background, not ending by itself, its panel drawn at least once."""
+    panel, before = further(made, 10**6).start().watch, made.epochs_done
+    wait_for(lambda: panel.controls is not None and made.epochs_done > before and panel.drawings > 0)
+    return panel
+
+
+def stopped(made):
+    made.stop()
+    made.wait(20)
+
+
+def cnnkit_threads():
+    ours = ("cnnkit panel", "cnnkit monitor", "cnnkit training")
+    return [thread.name for thread in threading.enumerate() if thread.name in ours]
+
+
+def test_fit_leaves_exactly_one_output_with_figure_table_and_text(frontend, made, capsys):
+    further(made, 3).fit()
+    (last,) = frontend.outputs().values()
+    assert set(last.data) == {"text/plain", "text/html", "image/png"}
+    accuracy = f"{100 * made.history[-1]['test_accuracy']:.2f} %"
+    for form in ("text/plain", "text/html"):
+        assert f"digits: epoch {made.epoch}.0 of {made.epoch}, done" in last.data[form]
+        assert accuracy in last.data[form]
+    image = Image.open(io.BytesIO(base64.b64decode(last.data["image/png"])))
+    assert image.size[0] == 1.5 * last.metadata["image/png"]["width"] == 1008
+    assert last.data["image/png"] in last.data["text/html"]
+    assert "script" not in last.data["text/html"]
+    assert capsys.readouterr() == ("", "")
+
+
+def test_a_second_fit_has_an_output_of_its_own_and_the_whole_curve(frontend, made):
+    further(made, 1).fit()
+    made.fit(epochs=made.epoch + 2)
+    first, second = frontend.outputs().values()
+    assert f"epoch {made.epoch - 2}.0 of {made.epoch - 2}, done" in first.data["text/plain"]
+    assert f"epoch {made.epoch}.0 of {made.epoch}, done" in second.data["text/plain"]
+    assert sorted(made.watch.progress.epoch_rows) == list(range(1, made.epoch + 1))
+
+
+def test_fit_shows_no_control_and_says_why(frontend, made):
+    further(made, 2).fit()
+    assert not any(VIEW in message.data for message in frontend.messages)
+    live = [m.data["text/html"] for m in frontend.messages if "image/png" not in m.data]
+    assert any("fit() holds this kernel" in html for html in live)
+    assert "holds this kernel" not in frontend.messages[-1].data["text/html"]
+
+
+def test_buttons_pause_resume_save_and_stop_a_run_in_the_background(frontend, made):
+    panel = endless(made)
+    controls = panel.controls
+    controls.pause.click()
+    wait_for(lambda: made.phase == "paused" and "paused" in controls.face.value)
+    assert controls.pause.description == "Resume"
+    held, drawings = made.epochs_done, panel.drawings
+    wait_for(lambda: panel.drawings > drawings + 3)
+    assert made.epochs_done == held
+    controls.pause.click()
+    wait_for(lambda: made.epochs_done > held)
+    assert controls.pause.description == "Pause"
+    checkpoint = made.folder / "checkpoint.safetensors"
+    checkpoint.unlink(missing_ok=True)
+    controls.save.click()
+    wait_for(checkpoint.exists)
+    assert f"a checkpoint goes to {made.folder}" in controls.said
+    controls.stop.click()
+    made.wait(20)
+    (last,) = frontend.outputs().values()
+    assert "stopped: run.fit() or run.start() goes on from here" in last.data["text/html"]
+    assert VIEW not in last.data
+
+
+def test_widgets_are_part_of_the_live_bundle_beside_html_and_text(frontend, made):
+    panel = endless(made)
+    (shown,) = [m for m in frontend.messages if VIEW in m.data]
+    assert shown.data[VIEW]["model_id"] == panel.controls.box.model_id
+    assert "epoch" in shown.data["text/html"]
+    assert "epoch" in shown.data["text/plain"]
+    stopped(made)
+
+
+def test_the_learning_rate_and_the_axis_change_while_it_trains(frontend, made):
+    panel = endless(made)
+    before = made.history[-1]["lr"]
+    panel.controls.lr.value = 0.1
+    assert made.control.lr_scale == pytest.approx(0.1)
+    epoch = made.epoch
+    wait_for(lambda: made.epoch > epoch + 1)
+    assert made.history[-1]["lr"] == pytest.approx(0.1 * before, rel=0.01)
+    panel.controls.x.value = "seconds"
+    wait_for(lambda: "seconds of training" in panel.controls.face.value)
+    stopped(made)
+    assert 'alt="curves of the training"' in frontend.messages[-1].data["text/html"]
+
+
+def steered(**changes):
+    """What controls look at of a run."""
+    engine = SimpleNamespace(**({"fetch_scale": None} if changes.pop("team", True) else {}))
+    return SimpleNamespace(control=Control(), folder=None, phase="train", engine=engine, **changes)
+
+
+def test_the_fetch_slider_acts_where_there_are_workers_to_set():
+    run = steered()
+    controls = Controls(run, "epochs", lambda x: None)
+    assert controls.fetch in controls.box.children[2].children
+    controls.fetch.value = 2.0
+    assert run.control.fetch_scale == 2.0
+    alone = Controls(steered(team=False), "epochs", lambda x: None)
+    assert alone.fetch not in alone.box.children[2].children
+    controls.close()
+    alone.close()
+
+
+def test_a_control_that_cannot_act_is_locked_and_says_why():
+    controls = Controls(steered(), "epochs", lambda x: None, jobs=2)
+    assert controls.fetch.disabled
+    assert controls.lr.disabled
+    assert "keeps one rate in all of them" in controls.lr.tooltip
+    assert controls.save.disabled
+    assert "give it one: folder=" in controls.save.tooltip
+    controls.close()
+
+
+def test_workers_fetch_and_busy_shares_are_shown_while_they_train_and_at_the_end(frontend):
+    team = ck.Run(
+        ck.dense(10),
+        DATA,
+        batch=10,
+        epochs=3,
+        workers=2,
+        fetch=ck.fetch.warm_start(1, 4, epochs=2),
+        watch=Panel(seconds=0.02),
+    ).fit()
+    live = [m.data["text/plain"] for m in frontend.messages if "image/png" not in m.data]
+    assert any("worker 1" in text and "fetch" in text for text in live)
+    last = frontend.messages[-1].data
+    fetch = team.record.rounds()[-1]["fetch"]
+    assert re.search(rf"worker 1: .*, fetch {fetch[1]}", last["text/plain"])
+    assert "worker 0" in last["text/html"]
+    assert Image.open(io.BytesIO(base64.b64decode(last["image/png"]))).size[0] == 1382
+
+
+def test_the_final_state_is_said_again_in_the_next_cell_once(frontend, made):
+    further(made, 2).start().wait(20)
+    before = len(frontend.messages)
+    frontend.cell_ends()
+    frontend.cell_ends()
+    assert len(frontend.messages) == before + 1
+    assert frontend.messages[-1].data == frontend.messages[-2].data
+    assert frontend.callbacks == []
+
+
+def test_two_panels_do_not_mix(frontend):
+    one, two = Panel(seconds=0.01), Panel(seconds=0.01)
+    runs = [stub(data=SimpleNamespace(name=name)) for name in ("first", "second")]
+    for panel, run in zip((one, two), runs):
+        panel.begin(run)
+    wait_for(lambda: one.drawings > 3 and two.drawings > 3)
+    for panel, run in zip((one, two), runs):
+        panel.end(run, "done")
+    ids = list(frontend.outputs())
+    assert len(ids) == 2
+    for i, name in zip(ids, ("first", "second")):
+        said = {m.data["text/plain"].split(":")[0] for m in frontend.messages if m.id == i}
+        assert said == {name}
+
+
+def test_a_run_that_fails_ends_its_panel_too(frontend):
+    panel, run = Panel(seconds=0.01).show(), stub()
+    panel.begin(run)
+    panel.end(run, "failed")
+    assert len(frontend.outputs()) == 1
+    assert "failed: the error stands below its cell" in frontend.messages[-1].data["text/plain"]
+    assert cnnkit_threads() == []
+
+
+def test_a_run_that_could_not_even_begin_does_not_hide_its_error(frontend):
+    Panel().show().end(stub(), "failed")
+    assert len(frontend.outputs()) == 1
+    assert "failed" in frontend.messages[-1].data["text/plain"]
+
+
+def test_a_view_that_fails_never_ends_the_training(frontend, made, monkeypatch):
+    monkeypatch.setattr(Panel, "_draw", lambda self: 1 / 0)
+    panel = endless_without_controls(made)
+    stopped(made)
+    assert panel.failure == "ZeroDivisionError: division by zero"
+    assert "the live view failed: ZeroDivisionError" in frontend.messages[-1].data["text/plain"]
+
+
+def endless_without_controls(made):
+    panel, before = further(made, 10**6).start().watch, made.epochs_done
+    wait_for(lambda: made.epochs_done > before and panel.drawings > 2)
+    return panel
+
+
+def test_without_widgets_the_panel_still_moves_and_names_the_calls(frontend, made, monkeypatch):
+    monkeypatch.setitem(sys.modules, "cnnkit.notebook.controls", None)
+    endless_without_controls(made)
+    stopped(made)
+    live = [m for m in frontend.messages if "image/png" not in m.data]
+    assert len(live) > 2
+    assert all(VIEW not in m.data for m in live)
+    assert "run.control.lr_scale" in live[-1].data["text/html"]
+
+
+def test_nothing_is_left_after_twenty_runs(frontend, made):
+    further(made, 1).fit()
+    widgets, threads = len(widget._instances), threading.active_count()
+    for i in range(20):
+        further(made, 1, Panel(seconds=0.02) if i % 4 else made.watch)
+        (made.start().wait(20) if i % 2 else made.fit())
+        frontend.cell_ends()
+    assert len(widget._instances) == widgets
+    assert threading.active_count() <= threads
+    assert cnnkit_threads() == []
+    assert pylab.Gcf.get_num_fig_managers() == 0
+    assert frontend.callbacks == []
+    assert len(frontend.outputs()) == 21
+
+
+def test_an_unknown_axis_is_named():
+    with pytest.raises(ValueError, match="unknown x 'epoch': did you mean 'epochs'"):
+        Panel(x="epoch")
+
+
+def test_the_default_watcher_is_a_panel_in_a_notebook_and_plain_elsewhere(frontend, monkeypatch):
+    assert isinstance(watch.default_watcher(), Panel)
+    assert len(frontend.messages) == 1
+    monkeypatch.setattr("cnnkit.notebook.watch.shell", lambda: None)
+    assert isinstance(watch.default_watcher(), Lines)
+
+
+def test_in_a_job_of_several_processes_one_speaks_and_all_are_sampled(monkeypatch, tmp_path, capsys):
+    monkeypatch.setattr("cnnkit.notebook.watch.jax.process_index", lambda: 1)
+    watcher = watch.default_watcher()
+    run = SimpleNamespace(folder=tmp_path)
+    watcher.begin(run)
+    wait_for((tmp_path / "monitor-1.jsonl").exists)
+    watcher.tick(run)
+    watcher.row(run, {"kind": "epoch"})
+    watcher.end(run, "done")
+    assert capsys.readouterr().out == ""
+    assert cnnkit_threads() == []
+
+
+# --- what a panel knows ---------------------------------------------------------------------------------
+
+
+def stub(rows=(), **changes):
+    made = SimpleNamespace(
+        data=SimpleNamespace(name="digits"),
+        folder=None,
+        epochs=10,
+        batch=20,
+        phase="train",
+        epochs_done=0.0,
+        examples_seen=0,
+        recent_loss=float("nan"),
+        clocks=SimpleNamespace(seconds={"train": 0.0, "evaluate": 0.0, "compile": 0.0}),
+        record=SimpleNamespace(rows=list(rows)),
+    )
+    return SimpleNamespace(**(vars(made) | changes))
+
+
+def test_time_left_counts_neither_compiling_nor_pauses(monkeypatch):
+    now = [100.0]
+    monkeypatch.setattr("cnnkit.notebook.progress.time.monotonic", lambda: now[0])
+    progress, made = Progress(), stub()
+    progress.begin(made)
+    assert np.isnan(progress.left())
+    now[0], made.epochs_done, made.clocks.seconds["compile"] = 130.0, 2.0, 20.0
+    progress.tick(made)
+    assert progress.left() == pytest.approx(10 / 2 * 8)
+    made.phase = "paused"
+    progress.tick(made)
+    now[0], made.phase, made.epochs_done = 190.0, "train", 4.0
+    progress.tick(made)
+    assert progress.left() == pytest.approx(10 / 4 * 6)
+    assert progress.elapsed() == 90
+
+
+def test_the_pace_is_that_of_the_training_clock(monkeypatch):
+    progress, made = Progress(), stub()
+    progress.begin(made)
+    made.examples_seen, made.clocks.seconds["train"] = 3000, 1.5
+    progress.tick(made)
+    assert progress.pace() == 2000
+    assert "2,000 images/s; 10 ms a mini-batch of 20" in face.facts(progress)
+
+
+def test_a_resumed_run_shows_the_curve_from_its_file():
+    rows = [
+        {"kind": "epoch", "epoch": e, "examples": 200 * e, "train_total": e, "test_accuracy": 0.1 * e}
+        for e in (1, 2)
+    ]
+    progress = Progress()
+    made = stub(rows, epochs_done=2.0)
+    progress.begin(made)
+    assert progress.curve("test_accuracy", "examples") == ([200, 400], [0.1, 0.2])
+    made.record.rows.append(
+        {"kind": "epoch", "epoch": 2, "examples": 400, "train_total": 3, "test_accuracy": 0.5}
+    )
+    progress.tick(made)
+    assert progress.curve("test_accuracy", "seconds") == ([1, 3], [0.1, 0.5])
+
+
+def rounds_row(i, **changes):
+    row = {
+        "kind": "rounds",
+        "round": i,
+        "rounds": 4,
+        "epochs": 0.1 * i,
+        "examples": 20 * i,
+        "fetch": [1 + i, 2],
+    }
+    row |= {"seconds": 2.0, "busy": [0.5, None], "exchange_seconds": 0.1, "train_loss": 1.0}
+    return row | changes
+
+
+def test_busy_exchanging_and_waiting_add_up_and_the_unknown_is_not_0():
+    progress = Progress()
+    made = stub([rounds_row(i) for i in range(3)])
+    progress.begin(made)
+    first, second = progress.strips()
+    assert [(round(share, 6), word) for share, _, word in first.parts] == [
+        (0.5, "busy"),
+        (0.2, "exchanging"),
+        (0.3, "waiting"),
+    ]
+    assert (first.fetch, first.history) == (3, (1, 2, 3))
+    assert second.parts == ()
+    assert "worker 1: busy share not measured yet, fetch 2" in face.text(progress, None)
+    made.record.rows.append(rounds_row(3, busy=[0.9, 0.7], seconds=6.0, exchange_seconds=1.5))
+    progress.tick(made)
+    assert [round(part[0], 6) for part in progress.strips()[0].parts] == [0.9, 0.1, 0.0]
+    whole = progress.strips(whole=True)
+    assert [round(part[0], 6) for part in whole[0].parts] == [0.7, 0.3, 0.0]
+    assert round(whole[1].parts[0][0], 6) == 0.7
+
+
+def test_rounds_that_a_resumed_run_repeats_replace_the_old_ones():
+    progress = Progress()
+    made = stub([rounds_row(i) for i in range(5)])
+    progress.begin(made)
+    made.record.rows.append(rounds_row(2, fetch=[9, 9]))
+    progress.tick(made)
+    assert [(point.number, point.fetch[0]) for point in progress.rounds.points()] == [(0, 1), (1, 2), (2, 9)]
+
+
+def test_a_track_thins_itself_and_keeps_the_newest():
+    track = Track(most=10)
+    for i in range(1000):
+        track.append(i)
+    points = track.points()
+    assert len(points) <= 12
+    assert points[0] == 0
+    assert points[-1] == 999
+    assert points == sorted(points)
+
+
+def test_the_redraw_of_a_long_run_is_small():
+    progress = Progress()
+    made = stub([rounds_row(i) for i in range(5000)])
+    progress.begin(made)
+    for i in range(5000):
+        made.epochs_done, made.recent_loss = i / 500, 1 / (i + 1)
+        progress.tick(made)
+    assert len(face.live_html(progress, None, [], "epochs")) < 40_000
