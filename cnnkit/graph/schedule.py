@@ -99,7 +99,8 @@ class Scheduler:
             graph: the graph.
             items: feeds of each item; where the graph has one input to feed, its value alone will do. They
                 are drawn by whoever iterates, as room comes free.
-            depth: items in flight at most.
+            depth: items in flight at most; 0 begins an item only when it is asked for, so that nothing
+                runs ahead.
             carry: input -> blob: the input takes the value that the blob had for the item before.
             first: values of the carried inputs for the first item.
             timeout: seconds that one item may keep the consumer waiting.
@@ -134,7 +135,7 @@ class Scheduler:
             return Run(self._state, plan, [pools[where] for where in plan.where], history)
 
     def _pool(self, where: str):
-        default = _cores() if where.startswith("cpu") else 1
+        default = cores() if where.startswith("cpu") else 1
         return self._state.pool(where, self._threads.get(where, default), self._name)
 
 
@@ -181,8 +182,8 @@ class Stream(Iterator[dict[str, Any]]):
     """A graph running over a stream of items; an iterator of each item's outputs, in order."""
 
     def __init__(self, scheduler: Scheduler, graph: Graph, items, depth, carry, first, timeout, history):
-        if depth < 1:
-            raise ValueError(f"depth must be at least 1 item in flight, got {depth}")
+        if depth < 0:
+            raise ValueError(f"depth must be at least 0 items in flight, got {depth}")
         if set(first) != set(carry):
             raise GraphError(
                 f"{graph.name}: first must give a value for each carried input, {sorted(carry)}, got {sorted(first)}"
@@ -195,7 +196,7 @@ class Stream(Iterator[dict[str, Any]]):
         self._broken: BaseException | None = None
 
     def __next__(self) -> dict[str, Any]:
-        self._fill()
+        self._fill(max(self._depth, 1))
         if self._taken == self._admitted:
             # Not a quiet end where the scheduler was closed between two items.
             problem = self._broken or (None if self._items is None else self._run.stopped)
@@ -205,11 +206,11 @@ class Stream(Iterator[dict[str, Any]]):
             self._run.retire(self._taken)
         self._taken += 1
         # Before the consumer goes to work on this one, the next is under way.
-        self._fill()
+        self._fill(self._depth)
         return made
 
-    def _fill(self) -> None:
-        while self._items is not None and self._admitted - self._taken < self._depth:
+    def _fill(self, depth: int) -> None:
+        while self._items is not None and self._admitted - self._taken < depth:
             try:
                 given = self._feeds(next(self._items))
             except StopIteration:
@@ -346,5 +347,6 @@ def _close_all() -> None:
         _close(scheduler._state, GRACE)
 
 
-def _cores() -> int:
+def cores() -> int:
+    """How many cores this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

@@ -89,6 +89,14 @@ def test_never_more_than_depth_items_in_flight(scheduler):
         assert depth <= most[0] <= depth + 1
 
 
+def test_depth_0_begins_an_item_only_when_it_is_asked_for(scheduler):
+    log: list[tuple] = []
+    for taken, _ in enumerate(scheduler.stream(pipeline(log), range(6), depth=0), 1):
+        time.sleep(2e-3)
+        assert [i for what, i in log if what == "step"] == list(range(taken))
+        assert len(log) == 3 * taken
+
+
 def test_ahead_holds_an_operation_back(scheduler):
     copied, read, waited = [], [], []
     graph = Graph("ahead", inputs=["i"])
@@ -226,8 +234,8 @@ def test_the_timeline_keeps_the_latest(scheduler):
 def test_wrong_use_of_a_stream(scheduler):
     graph = Graph("g", inputs=["x", "w"])
     graph.add("a", lambda x, w: x + w, ["x", "w"])
-    with pytest.raises(ValueError, match="depth must be at least 1 item in flight, got 0"):
-        scheduler.stream(graph, [], depth=0)
+    with pytest.raises(ValueError, match="depth must be at least 0 items in flight, got -1"):
+        scheduler.stream(graph, [], depth=-1)
     with pytest.raises(
         GraphError, match="first must give a value for each carried input, \\['w'\\], got \\[\\]"
     ):
