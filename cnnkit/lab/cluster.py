@@ -17,15 +17,10 @@ from cnnkit.lab import environment, jobs, units
 
 PORT = 20000  # where the first job's process 0 listens; nothing else does, in a network of its own
 
-# A package without its __init__, so that the keeper starts without JAX, fast and with a single thread.
-KEEPER = """
-import json, socket, sys, types
-package = types.ModuleType("cnnkit")
-package.__path__ = [sys.argv[1]]
-sys.modules["cnnkit"] = package
-from cnnkit.lab import keeper
-keeper.main(socket.socket(fileno=int(sys.argv[2])), int(sys.argv[3]), json.loads(sys.argv[4]))
-"""
+# Not -m: the keeper imports this very package, wherever the current folder is.
+KEEPER = (
+    "import sys; sys.path.insert(0, sys.argv[1]); from cnnkit.lab.keeper import main; main(*sys.argv[2:])"
+)
 
 ERRORS = {
     e.__name__: e for e in (PermissionError, FileNotFoundError, NotADirectoryError, OSError, ValueError)
@@ -46,7 +41,8 @@ class Cluster:
         pin: share this process's cores out among the nodes.
         gpus: use the machine's GPUs, `workers_per_node` a node, their traffic forced onto the links. None: if
             there are any.
-        folder: keeps the nodes' logs; without it they are removed at the end.
+        folder: keeps the nodes' logs, ``node0.log`` and so on, of a second job ``node0-2.log``; without it
+            they are removed at the end.
 
     Raises:
         OSError: this system cannot do it; the text says what is missing.
@@ -100,8 +96,8 @@ class Cluster:
 
     def _start(self, settings: Mapping[str, Any]) -> dict[str, Any]:
         self._channel, other = socket.socketpair()
-        package = str(Path(__file__).parents[1])
-        arguments = [package, str(other.fileno()), str(os.getpid()), json.dumps(settings)]
+        home = str(Path(__file__).parents[2])
+        arguments = [home, str(other.fileno()), str(os.getpid()), json.dumps(settings)]
         with other:
             self._keeper = subprocess.Popen(
                 [sys.executable, "-P", "-c", KEEPER, *arguments],
@@ -293,7 +289,8 @@ class ClusterJob(jobs.Job):
 
     def __init__(self, cluster: Cluster, number: int, nodes: Sequence[int]) -> None:
         names = [cluster.names[i] for i in nodes]
-        super().__init__(names, [cluster.folder / f"{name}.log" for name in names])
+        nth = f"-{number + 1}" if number else ""
+        super().__init__(names, [cluster.folder / f"{name}{nth}.log" for name in names])
         self.cluster, self.number, self.nodes = cluster, number, list(nodes)
 
     def poll(self, timeout: float = 0.0) -> dict[str, int | None]:

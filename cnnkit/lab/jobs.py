@@ -31,7 +31,7 @@ class Job:
     def __init__(self, names: Sequence[str], logs: Sequence[Path]) -> None:
         self.names = list(names)
         self.logs = dict(zip(names, logs))
-        # Logs are appended to; what stood there before belongs to an earlier job.
+        # Logs are appended to; what stood there before is from an earlier run into the same folder.
         self.begun = {name: _size(path) for name, path in self.logs.items()}
         self.statuses: dict[str, int | None] = dict.fromkeys(names)
         self.failed: list[str] = []  # in the order in which they failed

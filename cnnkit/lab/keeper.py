@@ -23,14 +23,16 @@ from cnnkit.lab import kernel
 PREFIX = "cnnkit-lab-"
 
 
-def main(channel: socket.socket, owner: int, settings: dict[str, Any]) -> None:
+def main(channel_fd: str, owner_pid: str, settings_json: str) -> None:
     """Hold one lab, until the channel closes or the owner ends.
 
     Args:
-        channel: one end of a socket pair; the owner holds the other.
-        owner: the process that asked for the lab, and started this one.
-        settings: ``nodes``, ``rate`` (bits a second or None), ``delay`` (seconds), ``folder`` (or None).
+        channel_fd: one end of a socket pair; the owner holds the other.
+        owner_pid: the process that asked for the lab, and started this one.
+        settings_json: ``nodes``, ``rate`` (bits a second or null), ``delay`` (seconds), ``folder`` (or null).
     """
+    channel, owner = socket.socket(fileno=int(channel_fd)), int(owner_pid)
+    settings = json.loads(settings_json)
     watched = os.pidfd_open(owner)
     if os.getppid() != owner:
         return

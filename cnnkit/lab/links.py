@@ -1,5 +1,6 @@
 """The lab's network: a bridge without uplink, and to each node a link shaped at both ends."""
 
+import contextlib
 import errno
 import os
 from collections.abc import Iterator
@@ -13,8 +14,7 @@ from pyroute2.netlink.exceptions import NetlinkError
 from cnnkit.lab import kernel
 
 INTERFACE = "link"  # a node's end; a name that no machine has, so that NCCL finds no namesake in /sys
-LIMIT = 1_000_000
-NETEM, TBF = 0x10000, 0x100000
+ROOT, NETEM, TBF = 0xFFFFFFFF, 0x10000, 0x100000
 
 
 def address(node: int) -> str:
@@ -27,7 +27,15 @@ def burst(rate: float) -> int:
 
     A larger bucket would let a small message through for nothing: 128 kB is 10 ms at 100 Mbit/s.
     """
-    return int(min(max(rate / 8 * 1e-3, 3200), 128 * 1024))
+    return int(min(max(rate / 8 * 1e-3, 5000), 128 * 1024))
+
+
+def limit(rate: float) -> int:
+    """Bytes that may wait at an end: a tenth of a second's worth, at least two large segments, at most 1 MB.
+
+    With more, TCP on a slow link sees its round trip grow to seconds and takes as long to find the rate.
+    """
+    return int(min(max(rate / 8 * 0.1, 128 * 1024), 1_000_000))
 
 
 @contextmanager
@@ -122,10 +130,13 @@ class Links:
             parent = {"parent": NETEM | 1} if delay else {}
             if rate:
                 with needs("sch_tbf", "leave out the rate"):
-                    shaper = {"rate": int(rate / 8), "burst": burst(rate), "limit": LIMIT}
+                    shaper = {"rate": int(rate / 8), "burst": burst(rate), "limit": limit(rate)}
                     route.tc("replace", "tbf", index, TBF, **parent, **shaper)
             elif at.rate:
-                route.tc("del", "tbf", index, TBF, **parent)
+                route.tc("del", None, index, TBF, **(parent or {"parent": ROOT}))
+        with contextlib.suppress(NetlinkError):
+            largest = min(65536, int(0.85 * burst(rate))) if rate else 65536
+            at.route.link("set", index=at.inner, gso_max_size=largest)
         at.rate = rate
 
     def plug(self, node: int, state: str) -> None:
