@@ -7,6 +7,7 @@
 
 import argparse
 import ctypes
+import itertools
 import json
 import os
 import subprocess
@@ -18,63 +19,70 @@ from typing import Any
 
 import numpy as np
 
-SECONDS = 6.0
-WARM = 2.5
+WARM = 2.0
 
 
 class Clocked:
-    """Watches a run: notes seconds and examples at every tick, and stops it when its time is over."""
+    """Watches a run: notes seconds and examples at every tick, and stops it when its windows are over.
 
-    def __init__(self, seconds: float, warm: float) -> None:
-        self.seconds, self.warm, self.marks = seconds, warm, []
+    Args:
+        seconds: of a window.
+        n: windows, one after another.
+        warm: seconds of training before the first.
+    """
+
+    def __init__(self, seconds: float = 1e9, n: int = 1, warm: float = WARM) -> None:
+        self.seconds, self.n, self.warm = seconds, n, warm
+        self.marks: list[tuple[float, float, int]] = []
 
     def begin(self, run: Any) -> None: ...
 
     def tick(self, run: Any) -> None:
-        self.marks.append((run.clocks.seconds["train"], run.epochs_done * len(run.data), len(run.record)))
-        if self.marks[-1][0] > self.warm + self.seconds:
-            run.stop()
+        now = (run.clocks.seconds["train"], run.epochs_done * len(run.data), len(run.record))
+        due = self.warm if not self.marks else self.marks[-1][0] + self.seconds
+        if now[0] >= due:
+            self.marks.append(now)
+            if len(self.marks) > self.n:
+                run.stop()
 
     def row(self, run: Any, row: Any) -> None: ...
 
     def end(self, run: Any, why: str) -> None: ...
 
-    def images_per_s(self) -> float:
-        first = next(m for m in self.marks if m[0] >= self.warm)
-        last = self.marks[-1]
-        return (last[1] - first[1]) / (last[0] - first[0])
+    def images_per_s(self) -> list[float]:
+        return [(b[1] - a[1]) / (b[0] - a[0]) for a, b in itertools.pairwise(self.marks)]
 
     def rows(self, run: Any) -> list[dict[str, Any]]:
-        first = next(m for m in self.marks if m[0] >= self.warm)
-        return [r for r in run.record.rows[first[2] :] if r["kind"] == "rounds"]
+        rows = run.record.rows[self.marks[0][2] : self.marks[-1][2]]
+        return [r for r in rows if r["kind"] == "rounds"]
 
 
-def measure(make_net: Any, data: Any, batch: int, n: int = 3, seconds: float = SECONDS, **settings: Any) -> dict:
-    """n runs of one setting: images a second, each worker's busy fraction, times of steps and exchanges."""
+def augmented(net: str) -> Any:
+    """What the net's training images go through: CUDA-CNN's CIFAR-10 net takes flipped 24×24 crops."""
+    from cnnkit import augment
+
+    return augment.chain(augment.crop(24), augment.flip()) if net == "cuda_cnn_cifar10" else None
+
+
+def measure(make_net: Any, data: Any, batch: int, n: int, seconds: float, **settings: Any) -> dict[str, Any]:
+    """One run in n windows: images a second, each worker's busy fraction, times of steps and exchanges."""
     from cnnkit.train import optim
     from cnnkit.train.run import Run
 
-    rates, busy, last = [], [], {}
-    for seed in range(n):
-        watch = Clocked(seconds / n, WARM)
-        run = Run(
-            make_net(), data, batch=batch, epochs=10_000, seed=seed, judge=(), watch=watch,
-            optimizer=optim.sgd(0.005, momentum=0.9), **settings,
-        )
-        run.fit()
-        rates.append(watch.images_per_s())
-        rows = watch.rows(run)
-        if rows:
-            took = np.array([r["seconds"] for r in rows])
-            shares = np.array([[b or 0.0 for b in r["busy"]] for r in rows])
-            busy.append((shares * took[:, None]).sum(0) / took.sum())
-            fetched = [tuple(r["fetch"]) for r in rows]
-            last = rows[-1] | {"fetch": list(max(set(fetched), key=fetched.count))}
-        workers = run.engine.workers
-        del run
-    found = {"images_per_s": rates, "workers": workers, **{k: last.get(k) for k in ("fetch", "step_seconds", "exchange_seconds")}}
-    if busy:
-        found["busy"] = np.mean(busy, 0)
+    watch = Clocked(seconds, n)
+    optimizer = optim.sgd(0.005, momentum=0.9)
+    run = Run(make_net(), data, batch=batch, epochs=10_000, judge=(), watch=watch, optimizer=optimizer, **settings)
+    run.fit()
+    found: dict[str, Any] = {"images_per_s": watch.images_per_s(), "workers": run.engine.workers}
+    found |= {"fetch": None, "step_seconds": None, "exchange_seconds": None}
+    rows = watch.rows(run)
+    if rows:
+        took = np.array([r["seconds"] for r in rows])
+        shares = np.array([[b or 0.0 for b in r["busy"]] for r in rows])
+        fetched = [tuple(r["fetch"]) for r in rows]
+        found["busy"] = ((shares * took[:, None]).sum(0) / took.sum()).tolist()
+        found["fetch"] = list(max(set(fetched), key=fetched.count))
+        found |= {k: rows[-1][k] for k in ("step_seconds", "exchange_seconds")}
     return found
 
 
@@ -123,8 +131,8 @@ def unequal_part(speeds: tuple[float, ...], cases: list[str], n: int, seconds: f
     found = {}
     for case in cases:
         settings = UNEQUAL_CASES.get(case, {"fetch": 16, "momentum": "reset"})
-        got = measure(make, data, 128, n=n, seconds=seconds, workers=len(speeds), emulate=emulated, **settings)
-        found[case] = {k: v.tolist() if isinstance(v, np.ndarray) else v for k, v in got.items()}
+        workers = {"workers": len(speeds), "emulate": emulated, "augment": augmented("cuda_cnn_cifar10") if gpu else None}
+        found[case] = measure(make, data, 128, n, seconds, **workers, **settings)
     return found
 
 
@@ -157,7 +165,8 @@ def unequal(gpu: bool, n: int, seconds: float) -> None:
                 row(label, "predicted", list(predicted(got, 128, delay) / rates), "ratio", **extra),
             ]
             show(rows[-5:])
-    print(write(f"rounds_unequal_{'gpu' if gpu else 'cpu'}", rows, folder=out_folder()))
+        path = write(f"rounds_unequal_{'gpu' if gpu else 'cpu'}", rows, folder=out_folder())
+    print(path)
 
 
 # --- a slow link between two GPUs -------------------------------------------------------------------
@@ -198,9 +207,8 @@ def link_part(cases: list[str], workers: int, net: str, batch: int, n: int, seco
     out = {}
     for case in cases:
         settings = LINK_CASES.get(case, {})
-        got = measure(make, data, batch, n=n, seconds=seconds, workers=workers, dtype=dtype, **settings)
-        out[case] = {k: v.tolist() if isinstance(v, np.ndarray) else v for k, v in got.items()}
-        print(net, workers, case, np.median(got["images_per_s"]), got["fetch"], got["exchange_seconds"], file=sys.stderr, flush=True)
+        out[case] = measure(make, data, batch, n, seconds, workers=workers, dtype=dtype, augment=augmented(net), **settings)
+        print(net, workers, case, out[case], file=sys.stderr, flush=True)
     return out
 
 
@@ -250,6 +258,7 @@ def link(rates: list[str], n: int, seconds: float) -> None:
         sync = float(np.median(slow["sync"]["images_per_s"]))
         for case, got in slow.items():
             add(f"2 {rate} {case}", got, sync, nvlink[case], LINK_CASES[case].get("delay", 0))
+        write("rounds_link_gpu", rows, folder=out_folder())
     large = ["--n", str(n), "--seconds", str(seconds), "--batch", "128", "--net", "googlenet"]
     single = apart(["part", "--workers", "1", "--cases", "alone", *large])["alone"]["images_per_s"]
     double = apart(["part", "--workers", "2", "--cases", "sync", *large])["sync"]["images_per_s"]
@@ -283,7 +292,7 @@ def accuracy(epochs: int, seeds: int, workers: int) -> None:
             for seed in range(seeds):
                 run = Run(
                     nets.lenet(10), data, batch=64, epochs=epochs, seed=seed, workers=workers, mode=mode, fetch=fetch,
-                    optimizer=optim.sgd(optim.cosine(0.02, warmup=0.5), momentum=0.9), watch=Clocked(1e9, 0),
+                    optimizer=optim.sgd(optim.cosine(0.02, warmup=0.5), momentum=0.9), watch=Clocked(),
                 )
                 run.fit()
                 found.append([r["test_accuracy"] for r in run.history])
@@ -312,8 +321,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("what", choices=["unequal", "unequal_part", "link", "part", "accuracy"])
     parser.add_argument("--rate", default=None, help="of the link, e.g. 1gbit; several with commas")
-    parser.add_argument("--n", type=int, default=3, help="repetitions")
-    parser.add_argument("--seconds", type=float, default=SECONDS, help="measured, over all repetitions")
+    parser.add_argument("--n", type=int, default=3, help="measured windows, or seeds")
+    parser.add_argument("--seconds", type=float, default=2.0, help="of a measured window")
     parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("--epochs", type=int, default=10)
     parser.add_argument("--net", default="cuda_cnn_cifar10")
