@@ -242,16 +242,37 @@ def gather(row: np.ndarray) -> np.ndarray:
 
     A collective, with the same rule as `agree`; processes may have different numbers of devices.
     """
-    processes = jax.process_count()
-    firsts = [
-        min((d for d in jax.devices() if d.process_index == p), key=lambda d: d.id) for p in range(processes)
-    ]
-    mesh = Mesh(np.array(firsts), ("process",), axis_types=(AxisType.Auto,))
+    processes, mesh = jax.process_count(), _of_processes()
     rows = jax.make_array_from_process_local_data(
         NamedSharding(mesh, P("process")), row[None], (processes, *row.shape)
     )
     same = jax.jit(lambda x: x, out_shardings=NamedSharding(mesh, P()))(rows)
     return np.asarray(same.addressable_data(0))
+
+
+def from_first(content: bytes) -> bytes:
+    """Process 0's bytes, in all processes; what the others give does not count.
+
+    A collective, with the same rule as `agree`.
+    """
+    sizes = gather(np.array([len(content)], np.int32))
+    mine = np.frombuffer(content, np.uint8) if jax.process_index() == 0 else np.zeros(int(sizes[0, 0]), np.uint8)
+    mesh = _of_processes()
+    rows = jax.make_array_from_process_local_data(
+        NamedSharding(mesh, P("process")), mine[None], (jax.process_count(), len(mine))
+    )
+    # A sum with zeros, and not a gathering, which would need room for everyone's.
+    add = jax.shard_map(lambda x: jax.lax.psum(x[0], "process"), mesh=mesh, in_specs=P("process"), out_specs=P())
+    return np.asarray(jax.jit(add)(rows).addressable_data(0)).tobytes()
+
+
+def _of_processes() -> Mesh:
+    """The first device of each process."""
+    firsts = [
+        min((d for d in jax.devices() if d.process_index == p), key=lambda d: d.id)
+        for p in range(jax.process_count())
+    ]
+    return Mesh(np.array(firsts), ("process",), axis_types=(AxisType.Auto,))
 
 
 def differing(ours: Any, theirs: Any, path: str = "") -> list[tuple[str, Any, Any]]:

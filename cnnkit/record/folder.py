@@ -1,8 +1,10 @@
 """A run's folder: its settings, its lock, and files that are replaced whole or not at all."""
 
+import contextlib
 import json
 import os
-import tempfile
+import threading
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -17,15 +19,16 @@ def write_whole(path: str | os.PathLike[str], content: bytes) -> None:
     """
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
-    handle, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
+    part = path.with_name(f".{path.name}.{os.getpid()}.{threading.get_ident()}.part")
     try:
-        with os.fdopen(handle, "wb") as file:
+        with part.open("wb") as file:
             file.write(content)
             file.flush()
             os.fsync(file.fileno())
-        os.replace(name, path)
+        os.replace(part, path)
     except BaseException:
-        Path(name).unlink(missing_ok=True)
+        with contextlib.suppress(OSError):
+            part.unlink(missing_ok=True)
         raise
 
 
@@ -36,22 +39,34 @@ def check_writable(folder: str | os.PathLike[str]) -> Path:
         OSError: it cannot; the text names the folder and what to do.
     """
     folder = Path(folder)
-    try:
+    with _telling(folder):
         folder.mkdir(parents=True, exist_ok=True)
-        write_whole(folder / ".writable", b"")
+        # Not empty, as a full disk still takes files of no size.
+        write_whole(folder / ".writable", bytes(4096))
         (folder / ".writable").unlink()
-    except OSError as error:
-        raise type(error)(
-            error.errno,
-            f"the run's folder {folder} cannot be written ({error.strerror}); free space, change its "
-            "permissions, or give another folder=",
-        ) from error
     return folder
 
 
 def write_config(folder: str | os.PathLike[str], config: dict[str, Any]) -> None:
-    """Keep a run's settings as ``config.json`` beside its results."""
-    write_whole(Path(folder) / "config.json", (json.dumps(config, indent=1) + "\n").encode())
+    """Keep a run's settings as ``config.json`` beside its results.
+
+    Raises:
+        OSError: as `check_writable`.
+    """
+    with _telling(Path(folder)):
+        write_whole(Path(folder) / "config.json", (json.dumps(config, indent=1) + "\n").encode())
+
+
+@contextlib.contextmanager
+def _telling(folder: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise OSError(
+            error.errno,
+            f"the run's folder {folder} cannot be written ({error.strerror}); free space, change its "
+            "permissions, or give another folder=",
+        ) from error
 
 
 def read_config(folder: str | os.PathLike[str]) -> dict[str, Any] | None:
@@ -64,11 +79,16 @@ def read_config(folder: str | os.PathLike[str]) -> dict[str, Any] | None:
     if not path.exists():
         return None
     try:
-        return json.loads(path.read_text(encoding="utf-8"))
-    except json.JSONDecodeError as error:
-        raise ValueError(
-            f"{path} is damaged ({error}); restore it, or give the run another folder="
-        ) from error
+        config = json.loads(path.read_text(encoding="utf-8"))
+    except ValueError as error:  # no JSON, or no text
+        raise ValueError(_damaged(path, error)) from error
+    if not isinstance(config, dict):
+        raise ValueError(_damaged(path, "it holds no settings"))
+    return config
+
+
+def _damaged(path: Path, why: object) -> str:
+    return f"{path} is damaged ({why}); restore it, or give the run another folder="
 
 
 class Lock:
@@ -83,19 +103,29 @@ class Lock:
 
         Raises:
             RuntimeError: another run writes in this folder.
+            OSError: the folder cannot be written.
         """
-        try:
-            self._lock.acquire(timeout=0)
-        except Timeout:
-            owner = self.folder / ".owner"
-            who = f" (process {owner.read_text().strip()})" if owner.exists() else ""
-            raise RuntimeError(
-                f"the folder {self.folder} is in use by another run{who}; wait for it, stop it, "
-                "or give this run another folder="
-            ) from None
-        (self.folder / ".owner").write_text(f"{os.getpid()}\n")
+        with _telling(self.folder):
+            self.folder.mkdir(parents=True, exist_ok=True)
+            try:
+                self._lock.acquire(timeout=0)
+            except Timeout:  # an OSError, but no fault of the disk
+                raise RuntimeError(self._in_use()) from None
+        with contextlib.suppress(OSError):  # a full disk is for whoever writes what matters
+            (self.folder / ".owner").write_text(f"{os.getpid()}\n")
+        for part in self.folder.glob(".*.part"):  # left by a process that was killed while it wrote
+            part.unlink(missing_ok=True)
         return self
 
     def __exit__(self, *exc: object) -> None:
-        (self.folder / ".owner").unlink(missing_ok=True)
+        with contextlib.suppress(OSError):
+            (self.folder / ".owner").unlink(missing_ok=True)
         self._lock.release()
+
+    def _in_use(self) -> str:
+        owner = self.folder / ".owner"
+        who = f" (process {owner.read_text().strip()})" if owner.exists() else ""
+        return (
+            f"the folder {self.folder} is in use by another run{who}; wait for it, stop it, "
+            "or give this run another folder="
+        )

@@ -39,7 +39,6 @@ class Clocks:
             self.seconds[kind] += took - (self._inside - inside)
             self._inside = inside + took
 
-
     def lap(self) -> dict[str, float]:
         """Seconds by clock since the last lap, as ``train_seconds`` …, and in all, as ``train_total`` …"""
         since = {f"{kind}_seconds": now - self._lapped[kind] for kind, now in self.seconds.items()}

@@ -4,6 +4,14 @@ import signal
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import NamedTuple
+
+
+class Scales(NamedTuple):
+    """Factors that people set while a run trains."""
+
+    lr: float = 1.0
+    fetch: float = 1.0
 
 
 class Control:
@@ -41,6 +49,15 @@ class Control:
         self._save.set()
 
     @property
+    def scales(self) -> Scales:
+        """Both factors."""
+        return Scales(self.lr_scale, self.fetch_scale)
+
+    @scales.setter
+    def scales(self, scales: Scales) -> None:
+        self.lr_scale, self.fetch_scale = scales
+
+    @property
     def stopping(self) -> bool:
         return self._stop.is_set()
 
@@ -74,7 +91,8 @@ class Control:
         if threading.current_thread() is not threading.main_thread():
             yield
             return
-        before = signal.getsignal(signal.SIGINT)
+        # None where the handler was not set from Python, and then cannot be put back from here either.
+        before = signal.getsignal(signal.SIGINT) or signal.default_int_handler
 
         def first(number, frame):
             self.interrupted = True
@@ -86,3 +104,21 @@ class Control:
             yield
         finally:
             signal.signal(signal.SIGINT, before)
+
+
+class Turns:
+    """One at a time, in the order of asking: the training's dispatches, and questions from other threads.
+
+    A plain lock would let the training, which asks again at once, go before whoever waits.
+    """
+
+    def __init__(self) -> None:
+        self._next, self._now = threading.Lock(), threading.Lock()
+
+    def __enter__(self) -> "Turns":
+        with self._next:
+            self._now.acquire()
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self._now.release()

@@ -6,32 +6,43 @@ import jax
 import numpy as np
 
 from cnnkit.parallel import workers
-from cnnkit.parallel.fetch import every
+from cnnkit.parallel.fetch import Policy, every
 from cnnkit.train import settings
+from cnnkit.train.clock import Clocks
+from cnnkit.train.control import Control
+from cnnkit.train.round import Rules
 from cnnkit.train.solo import Solo
 from cnnkit.train.step import Source
 from cnnkit.train.team import Team
 
 if TYPE_CHECKING:
-    from cnnkit.train.run import Run
+    from cnnkit.train.standing import Setup
 
 
-def make(run: "Run") -> Any:
-    """The engine for a run's workers and rules."""
-    source = Source(*map(np.asarray, run.data.train))
+def make(setup: "Setup", clocks: Clocks, control: Control) -> Any:
+    """The engine for a run's workers and rules.
+
+    Raises:
+        ValueError: fewer devices than workers, speeds to emulate that are not one for each, or processes
+            that do not run the same.
+    """
+    source = Source(*map(np.asarray, setup.data.train))
     alone = jax.process_count() == 1
-    mesh = workers.make(1 if run.workers is None and alone else run.workers)
     if not alone:
-        workers.agree({key: run.config.get(key) for key in (*settings.IDENTITY, "cnnkit", "fetch", "exchange")})
-    if mesh.count == 1 and plain(run):
-        return Solo(run.task, run.rules, source, run.clocks)
-    scale = lambda: run.control.fetch_scale
-    return Team(run.task, run.rules, mesh, run.fetch, source, run.clocks, scale)
+        workers.agree({key: setup.config[key] for key in settings.TOGETHER} | {"jax": jax.__version__})
+    mesh = workers.make(1 if setup.workers is None and alone else setup.workers)
+    emulated = setup.rules.emulated
+    if emulated is not None and len(emulated.speeds) != mesh.count:
+        raise ValueError(
+            f"emulate has {len(emulated.speeds)} speeds, but there are {mesh.count} workers; give one for each"
+        )
+    if mesh.count == 1 and plain(setup.rules, setup.fetch):
+        return Solo(setup.task, setup.rules, source, clocks, control)
+    return Team(setup.task, setup.rules, mesh, setup.fetch, source, clocks, control)
 
 
-def plain(run: "Run") -> bool:
+def plain(rules: Rules, fetch: Policy) -> bool:
     """Whether one worker's rounds are nothing but its steps, so that no exchange is needed."""
-    rules = run.rules
-    steps = rules.mode == "local" or run.fetch == every(1)
+    steps = rules.mode == "local" or fetch == every(1)
     own_way = rules.mode == "local" and (rules.momentum == "reset" or rules.outer != "plain")
     return steps and not own_way and not rules.delay and rules.emulated is None

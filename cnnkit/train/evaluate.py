@@ -10,6 +10,7 @@ from jax import lax
 
 from cnnkit import losses
 from cnnkit.data import Split
+from cnnkit.layers import in_loop
 from cnnkit.train.clock import Clocks, Compiled
 from cnnkit.train.task import Sums, Task
 
@@ -28,7 +29,7 @@ def sums_over(task: Task, params: Any, state: Any, images: Any, labels: Any, ind
 
     def body(sums, at):
         index, weight = at
-        logits, _ = task.logits(params, state, task.inputs(images[index], None), None, train=False)
+        logits, _ = task.logits(params, state, task.inputs(images[index]), None, train=False)
         label = labels[index]
         now = Sums(
             (task.loss(logits, label) * weight).sum(),
@@ -37,13 +38,15 @@ def sums_over(task: Task, params: Any, state: Any, images: Any, labels: Any, ind
         )
         return jax.tree.map(jnp.add, sums, now), None
 
-    return lax.scan(body, Sums.zero(), (index, weight))[0]
+    with in_loop():
+        return lax.scan(body, Sums.zero(), (index, weight))[0]
 
 
 def logits_over(task: Task, params: Any, state: Any, images: Any, index: Any) -> jax.Array:
     """Logits float32 [batches, batch, classes] of padded batches."""
-    body = lambda _, at: (None, task.logits(params, state, task.inputs(images[at], None), None, False)[0])
-    return lax.scan(body, None, index)[1]
+    body = lambda _, at: (None, task.logits(params, state, task.inputs(images[at]), None, False)[0])
+    with in_loop():
+        return lax.scan(body, None, index)[1]
 
 
 class Judge:
@@ -73,7 +76,9 @@ class Judge:
         with self._clocks.measure("evaluate"):
             sums = jax.device_get(program(params, state, *self._arrays))
         if round(float(sums.examples)) != self.count:
-            raise RuntimeError(f"the evaluation counted {sums.examples:.0f} of {self.count} examples; please report")
+            raise RuntimeError(
+                f"the evaluation counted {sums.examples:.0f} of {self.count} examples; please report"
+            )
         return {
             "loss": float(sums.loss) / self.count,
             "accuracy": float(sums.correct) / self.count,
@@ -82,12 +87,24 @@ class Judge:
         }
 
 
-def probabilities(
-    task: Task, params: Any, state: Any, images: np.ndarray, batch: int, clocks: Clocks
-) -> np.ndarray:
-    """Softmax of the logits, float32 [N, classes], of images uint8 [N, H, W, C]."""
-    index, _ = padded_batches(len(images), min(batch, len(images)))
-    with clocks.measure("evaluate"):
-        logits = jax.jit(functools.partial(logits_over, task))(params, state, images, index)
-        chances = jax.nn.softmax(logits).reshape(-1, logits.shape[-1])
-        return np.asarray(chances)[: len(images)]
+class Oracle:
+    """Class probabilities of a model, for images that come from outside.
+
+    Args:
+        task: network and input.
+        clocks: whose ``evaluate`` runs meanwhile.
+    """
+
+    def __init__(self, task: Task, clocks: Clocks) -> None:
+        self._clocks = clocks
+        self._logits = Compiled(functools.partial(logits_over, task), clocks)
+
+    def __call__(self, params: Any, state: Any, images: np.ndarray, batch: int) -> np.ndarray:
+        """Softmax of the logits, float32 [N, classes], of images uint8 [N, H, W, C], so many at a time."""
+        index, _ = padded_batches(len(images), min(batch, len(images)))
+        program = self._logits.program(params, state, images, index)
+        with self._clocks.measure("evaluate"):
+            logits = np.asarray(program(params, state, images, index), np.float64)
+        logits = logits.reshape(-1, logits.shape[-1])[: len(images)]
+        chances = np.exp(logits - logits.max(-1, keepdims=True))
+        return (chances / chances.sum(-1, keepdims=True)).astype(np.float32)

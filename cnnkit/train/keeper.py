@@ -26,20 +26,39 @@ class Keeper:
         ValueError: the folder holds another run; the text names each difference.
     """
 
-    def __init__(self, folder: Path | None, config: dict[str, Any], every: float, writes: bool = True) -> None:
-        self.folder, self.config, self.every, self.writes = folder, config, every, writes
+    def __init__(
+        self, folder: Path | None, config: dict[str, Any], every: float, writes: bool = True
+    ) -> None:
+        self.folder, self.config, self.every = folder, config, every
         self._saved_at = time.monotonic()
-        if folder is not None and (then := read_config(folder)) is not None:
-            if found := settings.differences(then, config):
-                raise ValueError(
-                    f"{folder} holds another run: {'; '.join(found)}. Give the same settings to go on with it, "
-                    "read it with Run.load(), or use another folder="
-                )
-        self.record = Record(folder, writes=writes)
+        then = None if folder is None else read_config(folder)
+        if then is not None and (found := settings.differences(then, config)):
+            raise ValueError(
+                f"{folder} holds another run: {'; '.join(found)}. Give the same settings to go on with it, "
+                "read it with Run.load(), or use another folder="
+            )
+        self.record = Record(folder)
+        self.writes = writes
 
     def facts(self) -> dict[str, Any] | None:
         """Of the last checkpoint, None where there is none."""
         return checkpoint.read_facts(self.folder) if self.folder is not None else None
+
+    def content(self) -> bytes | None:
+        """The last checkpoint as it lies in the folder, None where there is none."""
+        return checkpoint.read_bytes(self.folder) if self.folder is not None else None
+
+    def facts_in(self, content: bytes) -> dict[str, Any]:
+        """What a checkpoint says of itself."""
+        return checkpoint.facts_in(content, self._path)
+
+    def tree_in(self, content: bytes, like: Any) -> Any:
+        """The arrays of a checkpoint, shaped as they must be."""
+        return checkpoint.tree_in(content, like, self._path)
+
+    @property
+    def _path(self) -> Path:
+        return (self.folder or Path()) / checkpoint.NAME
 
     @contextmanager
     def locked(self) -> Iterator[None]:
@@ -47,28 +66,31 @@ class Keeper:
         if self.folder is None or not self.writes:
             yield
             return
-        check_writable(self.folder)
         with Lock(self.folder):
+            check_writable(self.folder)
             write_config(self.folder, self.config)
+            self.record.flush()
             yield
+
+    @property
+    def writes(self) -> bool:
+        """Whether this process is the one that writes."""
+        return self.record.writes
+
+    @writes.setter
+    def writes(self, whether: bool) -> None:
+        self.record.writes = whether
 
     @property
     def due(self) -> bool:
         """Whether the next checkpoint's time has come."""
         return self.folder is not None and time.monotonic() - self._saved_at >= self.every
 
-    def write(self, tree: Any, facts: dict[str, Any], folder: Path | None = None) -> Path | None:
-        """A checkpoint into the run's folder, or into another."""
-        target = folder or self.folder
+    def write(self, tree: Any, facts: dict[str, Any]) -> None:
+        """A checkpoint into the run's folder."""
         self._saved_at = time.monotonic()
-        if target is None or not self.writes:
-            return None
-        return checkpoint.write(target, tree, {"cnnkit": cnnkit.__version__, **facts})
-
-    def read(self, like: Any) -> tuple[Any, dict[str, Any]]:
-        """The last checkpoint's tree and facts."""
-        assert self.folder is not None
-        return checkpoint.read(self.folder, like)
+        if self.folder is not None and self.writes:
+            checkpoint.write(self.folder, tree, {"cnnkit": cnnkit.__version__, **facts})
 
     def copy(self, folder: Path, tree: Any, facts: dict[str, Any]) -> Path:
         """The whole run as it stands, into another folder.
@@ -76,9 +98,8 @@ class Keeper:
         Raises:
             ValueError: that folder holds another run.
         """
-        other = Keeper(folder, self.config, self.every)
+        other = Keeper(folder, self.config, self.every, self.writes)
         with other.locked():
-            for row in self.record.rows[len(other.record) :]:
-                other.record.append(row)
+            other.record.append(*self.record.rows[len(other.record) :])
             other.write(tree, facts)
         return folder

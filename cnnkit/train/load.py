@@ -1,5 +1,6 @@
 """A run built again from its folder: network, data, optimizer and augmentation from their descriptions."""
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -9,17 +10,20 @@ from cnnkit.data import Dataset, load
 from cnnkit.layers import Layer
 from cnnkit.layers import rebuild as rebuild_net
 from cnnkit.names import choose
+from cnnkit.parallel.emulate import emulate
 from cnnkit.record.folder import read_config
 from cnnkit.train.optim import OPTIMIZERS, Optimizer
 from cnnkit.train.schedule import SCHEDULES
 
-
-_AS_THEY_ARE = ("batch", "epochs", "seed", "normalize", "dtype", "workers", "fetch")
+_AS_THEY_ARE: tuple[str, ...] = ("batch", "epochs", "seed", "normalize", "dtype", "workers", "fetch")
 _AS_THEY_ARE += ("mode", "delay", "exchange", "payload", "momentum", "outer", "outer_lr", "outer_momentum")
+_AS_THEY_ARE += ("judge", "evaluate_every", "checkpoint_every")
 
 
-def rebuild(make: Any, folder: Path, net: Layer | None, data: Dataset | None) -> Any:
-    """``make(net, data, …)`` with the settings in a run's folder.
+def rebuild(
+    make: Any, folder: Path, net: Layer | None, data: Dataset | None, changes: Mapping[str, Any]
+) -> Any:
+    """``make(net, data, …)`` with the settings in a run's folder, and some others.
 
     Raises:
         FileNotFoundError: no run lies there.
@@ -39,16 +43,15 @@ def rebuild(make: Any, folder: Path, net: Layer | None, data: Dataset | None) ->
             f"the run in {folder} saw another {config['data']['name']} (fingerprint "
             f"{config['data']['fingerprint']}, this one has {data.fingerprint()}); pass the same as data="
         )
-    return make(
-        net,
-        data,
-        folder=folder,
-        optimizer=optimizer(config["optimizer"]),
-        augment=augment(config["augment"]),
-        loss=config["loss"]["name"],
-        smoothing=config["loss"]["smoothing"],
+    found = {
+        "optimizer": optimizer(config["optimizer"]),
+        "augment": augment(config["augment"]),
+        "loss": config["loss"]["name"],
+        "smoothing": config["loss"]["smoothing"],
+        "emulate": None if config["emulated"] is None else emulate(**config["emulated"]),
         **{key: config[key] for key in _AS_THEY_ARE},
-    )
+    }
+    return make(net, data, folder=folder, **(found | dict(changes)))
 
 
 def optimizer(description: dict[str, Any]) -> Optimizer:

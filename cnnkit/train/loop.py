@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from cnnkit.data import batches
-from cnnkit.layers import Layer, walk
+from cnnkit.train import diverge
 from cnnkit.train.report import Watcher
 from cnnkit.train.step import Plan
 from cnnkit.train.task import Sums, epoch_key
@@ -16,10 +16,6 @@ if TYPE_CHECKING:
 TICK = 0.4  # seconds of training between two looks from outside
 
 
-class Diverged(RuntimeError):
-    """A loss was no longer a finite number; the text names where, and what was kept."""
-
-
 def train(run: "Run", watcher: Watcher) -> None:
     """Train a run from where it stands to its last epoch, or until it is stopped.
 
@@ -27,70 +23,85 @@ def train(run: "Run", watcher: Watcher) -> None:
         Diverged: a loss was not finite.
         OSError: the folder cannot be written; the training stays in memory.
     """
-    why = "failed"
+    why, told = "failed", False
     try:
         with run.keeper.locked():
-            engine = run.engine
-            engine.stop = run.control.stopping
+            with run.standing.turns:
+                engine = run.engine
+            engine.stop = False
+            told = True
             watcher.begin(run)
             while run.epoch < run.epochs and not engine.stop:
                 _epoch(run, engine, watcher)
-            run.keep()
+            run.standing.keep()
+            with run.standing.turns:
+                engine.model()  # with delay it takes all processes, and from here on one may ask alone
             why = "done" if run.epoch >= run.epochs else "stopped"
     finally:
         run.phase = why
-        watcher.end(run, why)
+        if told:
+            watcher.end(run, why)
 
 
-def lay_out(run: "Run", epoch: int) -> Plan:
+def lay_out(run: "Run", epoch: int, lr_scale: float = 1.0) -> Plan:
     """An epoch's mini-batches and rates."""
     index, weight = batches(len(run.data), run.batch, run.seed, epoch)
     lr, momentum = run.task.optimizer.rates(epoch + np.arange(len(index)) / len(index), run.epochs)
-    return Plan(index, weight, lr * np.float32(run.control.lr_scale), momentum, epoch_key(run.seed, epoch))
+    key = epoch_key(run.seed, epoch)
+    return Plan(index, weight, lr * np.float32(lr_scale), momentum, key, np.int32(epoch))
 
 
 def _epoch(run: "Run", engine: Any, watcher: Watcher) -> None:
-    plan = lay_out(run, run.epoch)
-    scale = run.control.lr_scale
-    engine.begin_epoch(plan, run.position == 0, run.epoch)
+    scale = engine.scales.lr
+    plan = lay_out(run, run.epoch, scale)
+    engine.begin_epoch(plan, run.position == 0)
     before = engine.sums()
     while run.position < run.mini_batches:
         _hold_while_paused(run, watcher)
         run.phase = "train"
-        if scale != run.control.lr_scale:
-            plan, scale = lay_out(run, run.epoch), run.control.lr_scale
-            engine.begin_epoch(plan, False, run.epoch)
-        save = run.control.take_save() or run.keeper.due
-        run.position = engine.advance(run.position, TICK, run.control.stopping, save)
-        _check_finite(run, engine)
+        if scale != engine.scales.lr:
+            scale = engine.scales.lr
+            plan = lay_out(run, run.epoch, scale)
+            engine.begin_epoch(plan, False)
+        run.standing.advance(TICK, run.control.take_save() or run.keeper.due)
+        check_finite(run, plan)
         before = _stretch(run, engine, before)
         watcher.tick(run)
         if engine.stop and run.position < run.mini_batches:
             return
         if engine.save:
-            run.keep()
+            run.standing.keep()
     _finish(run, engine, watcher, plan)
 
 
 def _stretch(run: "Run", engine: Any, before: Sums) -> Sums:
     """Keep the loss over the last dispatch, and a row of what its rounds were."""
     now = engine.sums()
-    seen = max(now.examples - before.examples, 1)
-    run.recent_loss = (now.loss - before.loss) / seen
+    if now.examples > before.examples:
+        run.recent_loss = (now.loss - before.loss) / (now.examples - before.examples)
     if engine.last:
-        row = {"kind": "rounds", "round": engine.round, "epochs": run.epochs_done, "examples": run.examples_seen}
+        row = {
+            "kind": "rounds",
+            "round": engine.round,
+            "epochs": run.epochs_done,
+            "examples": run.examples_seen,
+        }
         run.record.append(row | engine.last | {"train_loss": run.recent_loss})
     return now
 
 
 def _finish(run: "Run", engine: Any, watcher: Watcher, plan: Plan) -> None:
-    sums = engine.sums()
+    with run.standing.turns:
+        sums = engine.books()
+    check_finite(run, plan)
     if round(sums.examples) != len(run.data):
-        raise RuntimeError(f"the epoch counted {sums.examples:.0f} of {len(run.data)} examples; please report this")
-    run.epoch, run.position = run.epoch + 1, 0
+        raise RuntimeError(
+            f"the epoch counted {sums.examples:.0f} of {len(run.data)} examples; please report this"
+        )
+    epoch = run.epoch + 1
     row = {
         "kind": "epoch",
-        "epoch": run.epoch,
+        "epoch": epoch,
         "examples": run.examples_seen,
         "rounds": engine.round,
         "train_loss": sums.loss / sums.examples,
@@ -98,13 +109,15 @@ def _finish(run: "Run", engine: Any, watcher: Watcher, plan: Plan) -> None:
         "lr": float(plan.lr[-1]),
         "momentum": float(plan.momentum[-1]),
     }
-    if run.epoch % run.evaluate_every == 0 or run.epoch >= run.epochs:
+    if epoch % run.evaluate_every == 0 or epoch >= run.epochs:
         run.phase = "evaluate"
         watcher.tick(run)
         for part in run.judge:
             judged = run.evaluate(part)
             row |= {f"{part}_loss": judged["loss"], f"{part}_accuracy": judged["accuracy"]}
     row |= run.clocks.lap()
+    # Only now, so that an interrupt before goes on with this epoch's evaluation.
+    run.standing.epoch, run.standing.position = epoch, 0
     run.record.append(row)
     watcher.row(run, row)
 
@@ -116,27 +129,23 @@ def _hold_while_paused(run: "Run", watcher: Watcher) -> None:
         run.control.wait_while_paused()
 
 
-def _check_finite(run: "Run", engine: Any) -> None:
-    bad = engine.bad()
-    if bad is None:
+def check_finite(run: "Run", plan: Plan) -> None:
+    """End a training whose loss was not finite, back at the last good checkpoint.
+
+    Raises:
+        Diverged: it was; the text names epoch, mini-batch, worker, layer, and what was kept.
+    """
+    engine = run.engine
+    if (bad := engine.bad()) is None:
         return
     batch, worker = bad
-    where = _first_bad_layer(run.net, engine.model().params)
-    place = f"epoch {run.epoch + 1}, mini-batch {batch + 1}" + (f", worker {worker}" if engine.workers > 1 else "")
-    run.record.append(
-        {"kind": "event", "event": "diverged", "epoch": run.epoch, "mini_batch": batch, "worker": worker}
+    layer = diverge.place(run.task, engine.model(), run.data.train, plan, batch)
+    where = f"epoch {run.epoch + 1}, mini-batch {batch + 1}" + (
+        f", worker {worker}" if engine.workers > 1 else ""
     )
-    run.control.stop()
-    kept = run.go_back()
-    raise Diverged(
-        f"the loss is not a finite number since {place}{where}. {kept} "
-        "Lower the learning rate, warm it up, or look at the data"
+    event = {"kind": "event", "event": "diverged", "epoch": run.epoch, "mini_batch": batch, "worker": worker}
+    run.record.append(event | {"place": layer})
+    kept = run.standing.go_back()
+    raise diverge.Diverged(
+        f"the loss is not a finite number since {where}{f', first in {layer}' if layer else ''}. {kept} {diverge.ADVICE}"
     )
-
-
-def _first_bad_layer(net: Layer, params: Any) -> str:
-    for path, _, own in walk(net, params):
-        for name, weight in own.items() if isinstance(own, dict) else ():
-            if not np.isfinite(np.asarray(weight, np.float32)).all():
-                return f"; the first layer with such weights is {path}, its {name}"
-    return ""

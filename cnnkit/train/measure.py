@@ -8,7 +8,9 @@ from typing import Any
 
 import numpy as np
 
-COLUMNS = ("step_seconds", "exchange_seconds", "stop", "save")
+from cnnkit.train.control import Scales
+
+COLUMNS = ("step_seconds", "exchange_seconds", "stop", "save", "lr_scale", "fetch_scale")
 KEPT = 5  # measurements whose median counts, so that one bad one changes nothing
 EARLY = (1, 2, 4, 8, 16)
 EVERY = 32
@@ -31,6 +33,7 @@ class Measured:
         self.step_seconds = np.full(workers, np.nan)
         self.exchange_seconds: float | None = None
         self.stop = self.save = False
+        self.scales = Scales()
         self.last: dict[str, Any] = {}
 
     def due(self, round: int) -> bool:
@@ -45,19 +48,20 @@ class Measured:
         if exchange is not None:
             self._exchanges.append(exchange)
 
-    def tell(self, stop: bool, save: bool) -> np.ndarray:
-        """What this process has to say, float32 [local workers, 4]; 0 where nothing is known."""
+    def tell(self, stop: bool, save: bool, scales: Scales) -> np.ndarray:
+        """What this process has to say, float32 [local workers, 6]; 0 where nothing is known."""
         exchange = median(self._exchanges) if self._exchanges else 0.0
         step = [median(self._steps[w]) if self._steps[w] else 0.0 for w in self.local]
-        return np.float32([[s, exchange, stop, save] for s in step])
+        return np.array([[s, exchange, stop, save, *scales] for s in step], np.float32)
 
     def hear(self, told: np.ndarray) -> None:
-        """Take in what all workers said, float32 [workers, 4]."""
+        """Take in what all workers said, float32 [workers, 6]; of the factors, worker 0's hold for all."""
         step, exchange = told[:, 0].astype(float), told[:, 1].astype(float)
         self.step_seconds = np.where(step > 0, step, np.nan)
         # Whoever comes to an exchange early waits for the others; the last to come sees what it takes.
         self.exchange_seconds = float(exchange[exchange > 0].min()) if (exchange > 0).any() else None
         self.stop, self.save = bool(told[:, 2].any()), bool(told[:, 3].any())
+        self.scales = Scales(*told[0, 4:].tolist())
 
     @property
     def speeds(self) -> np.ndarray | None:

@@ -142,7 +142,7 @@ def _filter_axes(params: Any) -> Any:
     return jax.tree.map(lambda w: w if masked(w) else axes(w), params, is_leaf=masked)
 
 
-OPTIMIZERS = {"sgd": sgd, "adamw": adamw, "muon": muon}
+OPTIMIZERS: dict[str, Callable[..., Optimizer]] = {"sgd": sgd, "adamw": adamw, "muon": muon}
 
 
 def by_name(name: str, lr: Schedule | float | None = None, **options: Any) -> Optimizer:

@@ -6,7 +6,7 @@ import jax
 import numpy as np
 
 from cnnkit.train import round as rounds
-from cnnkit.train.round import Carry, Rules
+from cnnkit.train.round import Carry, Common, Rules
 from cnnkit.train.task import Model, Sums, Task
 
 
@@ -17,24 +17,21 @@ def like(task: Task, rules: Rules, model: Model, workers: int) -> Carry:
     return Carry(carry.common, jax.tree.map(row, carry.own))
 
 
-def regroup(task: Task, rules: Rules, carry: Carry, workers: int, lr: float, momentum: float) -> Carry:
+def regroup(task: Task, rules: Rules, carry: Carry, workers: int, lr: Any, momentum: Any) -> Carry:
     """The same training on another number of workers; the same number changes nothing.
 
-    Changes still on their way are merged now, optimizer states of workers are averaged, and the
-    epoch's books go to worker 0, so that no example is lost or counted twice.
+    Changes still on their way are merged now, optimizer states of workers are averaged, and the epoch's
+    books and what rounding took from payloads go to worker 0, so that nothing is lost or counted twice.
 
     Args:
         carry: numpy arrays, as in a checkpoint.
         workers: the new number.
         lr, momentum: of the step that a pending accumulated gradient takes.
     """
-    common, own = carry
+    own = carry.own
     if len(own.examples) == workers:
         return carry
-    if rules.delay:
-        mean, total = _mean(own.change, own.examples)
-        step = jax.jit(lambda c, m: rounds.merge(task, rules, c, m, np.float32(total), lr, momentum))
-        common = jax.device_get(step(common, mean))
+    common = settle(task, rules, carry, lr, momentum)
     alike = lambda leaf: np.broadcast_to(_average(leaf), (workers, *leaf.shape[1:]))
     zero = lambda leaf: np.zeros((workers, *leaf.shape[1:]), leaf.dtype)
     to_first = lambda leaf: np.concatenate([leaf.sum(0, keepdims=True), zero(leaf)[1:]])
@@ -42,11 +39,24 @@ def regroup(task: Task, rules: Rules, carry: Carry, workers: int, lr: float, mom
         opt=jax.tree.map(alike, own.opt),
         change=jax.tree.map(zero, own.change),
         examples=zero(own.examples),
-        error=jax.tree.map(zero, own.error),
+        error=jax.tree.map(to_first, own.error),
         sums=Sums(*map(to_first, own.sums)),
         bad=np.full(workers, own.bad.max(), own.bad.dtype),
     )
     return Carry(common, own)
+
+
+def settle(task: Task, rules: Rules, carry: Carry, lr: Any, momentum: Any) -> Common:
+    """What is common, with the changes that were still on their way merged in.
+
+    Args:
+        carry, lr, momentum: as in `regroup`.
+    """
+    if not rules.delay:
+        return carry.common
+    mean, total = _mean(carry.own.change, carry.own.examples)
+    step = jax.jit(lambda c, m: rounds.merge(task, rules, c, m, np.float32(total), lr, momentum))
+    return jax.device_get(step(carry.common, mean))
 
 
 def _mean(change: Any, examples: np.ndarray) -> tuple[Any, float]:

@@ -18,6 +18,21 @@ class Watcher(Protocol):
     def end(self, run: "Run", why: str) -> None: ...
 
 
+class Silent:
+    """Says nothing: for all processes of a job but the first."""
+
+    def begin(self, run: "Run") -> None:
+        pass
+
+    tick = begin
+
+    def row(self, run: "Run", row: dict[str, Any]) -> None:
+        pass
+
+    def end(self, run: "Run", why: str) -> None:
+        pass
+
+
 class Lines:
     """One line an epoch."""
 

@@ -15,7 +15,7 @@ from cnnkit.names import choose
 from cnnkit.parallel.emulate import Emulated
 from cnnkit.parallel.exchange import ALGORITHMS, no_error, weighted_mean
 from cnnkit.parallel.payload import PAYLOADS
-from cnnkit.train.step import Plan, Progress, Source, gradient_step, local_step
+from cnnkit.train.step import Plan, Progress, Source, gradient_step, local_step, unless_bad
 from cnnkit.train.task import Model, Sums, Task
 
 AXIS = "worker"
@@ -60,7 +60,9 @@ class Rules:
         if self.delay not in (0, 1):
             raise ValueError(f"delay is {self.delay!r}; it must be 0 or 1 round")
         if self.mode == "accumulate" and self.outer != "plain":
-            raise ValueError("outer='nesterov' goes with mode='local'; accumulate takes one optimizer step itself")
+            raise ValueError(
+                "outer='nesterov' goes with mode='local'; accumulate takes one optimizer step itself"
+            )
 
     @property
     def shares_opt(self) -> bool:
@@ -88,10 +90,10 @@ class Own(NamedTuple):
 
     opt: Any
     change: Any
-    examples: jax.Array
+    examples: Any
     error: Any
     sums: Sums
-    bad: jax.Array
+    bad: Any
 
 
 class Carry(NamedTuple):
@@ -189,8 +191,9 @@ def _local(task, rules, progress, start, source, plan, first, count):
 def _accumulate(task, rules, progress, start, source, plan, first, count):
     def step(i, at):
         total, progress = at
-        grads, _, progress = gradient_step(task, progress, source, plan, i)
-        return jax.tree.map(jnp.add, total, grads), progress
+        grads, _, after = gradient_step(task, progress, source, plan, i)
+        total = unless_bad(after.bad, jax.tree.map(jnp.add, total, grads), total)
+        return total, after._replace(model=unless_bad(after.bad, after.model, progress.model))
 
     zero = varying(jax.tree.map(_zero, start.params))
     before = progress.sums.examples
@@ -219,7 +222,7 @@ def swap(rules: Rules, change: Model, own: Own) -> tuple[Model, jax.Array, Own]:
 
 
 def merge(
-    task: Task, rules: Rules, common: Common, mean: Model, total: jax.Array, lr: Any, momentum: Any
+    task: Task, rules: Rules, common: Common, mean: Model, total: Any, lr: Any, momentum: Any
 ) -> Common:
     """What all workers agree on after an exchange."""
     model, velocity = common

@@ -1,12 +1,15 @@
 """Run: the object that people hold; it trains, records, resumes, and answers questions."""
 
+import atexit
 import json
 import threading
+import weakref
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 import cnnkit
@@ -16,20 +19,19 @@ from cnnkit.data import Dataset
 from cnnkit.layers import Layer
 from cnnkit.names import choose
 from cnnkit.parallel.emulate import Emulated
-from cnnkit.parallel.fetch import Policy, as_policy
-from cnnkit.parallel.workers import Workers
+from cnnkit.parallel.fetch import Policy
 from cnnkit.record.rows import Record
-from cnnkit.train import engine, loop, report, settings
+from cnnkit.train import loop, report, settings
 from cnnkit.train.clock import Clocks
 from cnnkit.train.control import Control
-from cnnkit.train.evaluate import Judge, probabilities
+from cnnkit.train.evaluate import Judge, Oracle
 from cnnkit.train.keeper import Keeper
 from cnnkit.train.optim import Optimizer, sgd
-from cnnkit.train.regroup import like, regroup
 from cnnkit.train.round import Rules
-from cnnkit.train.task import DTYPES, Model, Task, init_key
+from cnnkit.train.standing import Setup, Standing
+from cnnkit.train.task import DTYPES, Model, Task
 
-LOSSES = {"cross_entropy": losses.cross_entropy, "squared_error": losses.squared_error}
+LOSSES: dict[str, Callable] = {"cross_entropy": losses.cross_entropy, "squared_error": losses.squared_error}
 
 
 class Run:
@@ -59,7 +61,8 @@ class Run:
         judge: the parts evaluated after an epoch; ``"test"``, and ``"held_out"`` where data has one, when
             left out.
         evaluate_every: epochs between two evaluations; the last epoch is always evaluated.
-        checkpoint_every: seconds between two checkpoints; one is also written at every end.
+        checkpoint_every: seconds between two checkpoints, 0 after every dispatch; one is also written at
+            every end.
         watch: who is told of the progress; a panel in a notebook, a bar or lines elsewhere when left out.
 
     Raises:
@@ -97,17 +100,9 @@ class Run:
         checkpoint_every: float = 30.0,
         watch: report.Watcher | None = None,
     ) -> None:
-        self.net, self.data = settings.network(net), data
-        self.batch = settings.batch_size(batch, data)
-        self.epochs = settings.count("epochs", epochs)
-        self.seed = settings.count("seed", seed, least=0)
-        self.evaluate_every = settings.count("evaluate_every", evaluate_every)
-        self.judge = settings.parts(judge, data)
-        self.fetch = as_policy(fetch)
-        self.rules = Rules(mode, delay, exchange, payload, momentum, outer, outer_lr, outer_momentum, emulate)
-        self.workers = workers
-        mean, std = data.statistics() if normalize else (np.float32([0]), np.float32([1]))
-        self.task = Task(
+        settings.network(net)
+        mean, std = data.statistics() if normalize else (np.zeros(1, np.float32), np.ones(1, np.float32))
+        task = Task(
             net,
             optimizer or sgd(),
             augment,
@@ -116,37 +111,50 @@ class Run:
             np.maximum(std, np.float32(1e-6)),
             choose(dtype, DTYPES, "dtype"),
         )
-        settings.check_shapes(self.task, data)
+        rules = Rules(mode, delay, exchange, payload, momentum, outer, outer_lr, outer_momentum, emulate)
+        self.judge = settings.parts(judge, data)
         config = {
             "cnnkit": cnnkit.__version__,
             "net": net.describe(),
             "data": settings.describe_data(data),
-            "batch": batch,
-            "epochs": epochs,
-            "seed": seed,
-            "optimizer": self.task.optimizer.describe(),
+            "batch": settings.batch_size(batch, data),
+            "epochs": settings.count("epochs", epochs),
+            "seed": settings.count("seed", seed, least=0),
+            "optimizer": task.optimizer.describe(),
             "augment": augment.describe() if augment else None,
             "normalize": normalize,
             "loss": {"name": loss, "smoothing": smoothing},
             "dtype": dtype,
-            "workers": workers,
-            "fetch": self.fetch.describe(),
-            **settings.describe_rules(self.rules),
+            "workers": workers if workers is None else settings.count("workers", workers),
+            "fetch": settings.policy(fetch, delay).describe(),
+            "judge": self.judge,
+            "evaluate_every": settings.count("evaluate_every", evaluate_every),
+            "checkpoint_every": settings.not_negative("checkpoint_every", checkpoint_every),
+            "kept": folder is not None,
+            **settings.describe_rules(rules),
         }
+        settings.check_shapes(task, data)
         self.config: dict[str, Any] = json.loads(json.dumps(config))
+        self.net, self.data, self.task, self.optimizer, self.augment = (
+            net,
+            data,
+            task,
+            task.optimizer,
+            augment,
+        )
+        self.batch, self.seed, self.rules, self.fetch = batch, seed, rules, settings.policy(fetch, delay)
+        self.evaluate_every, self.watch = evaluate_every, watch
         self.keeper = Keeper(None if folder is None else Path(folder), self.config, checkpoint_every)
-        self.control = Control()
-        self.clocks = Clocks()
-        self.watch = watch
+        self.control, self.clocks = Control(), Clocks()
+        self._setup = Setup(task, rules, data, batch, epochs, seed, self.fetch, workers, self.config)
+        self.standing = Standing(self._setup, self.keeper, self.clocks, self.control)
         self.phase = "new"
-        self.epoch = self.position = 0
         self.recent_loss = float("nan")
-        self._engine: Any = None
         self._judges: dict[str, Judge] = {}
+        self._oracle = Oracle(task, self.clocks)
+        self._trainer: threading.Thread | None = None
         self._thread: threading.Thread | None = None
         self._failure: BaseException | None = None
-        if (facts := self.keeper.facts()) is not None:
-            self.epoch, self.position = facts["epoch"], facts["position"]
 
     # --- training ---------------------------------------------------------------------------------
 
@@ -154,7 +162,8 @@ class Run:
         """Train to the last epoch, from wherever the run stands; blocks until done.
 
         Ctrl-C (Interrupt in a notebook) ends the dispatch in flight, writes a checkpoint and raises
-        KeyboardInterrupt; call fit() again to go on.
+        KeyboardInterrupt; call fit() again to go on. A second one ends at once, and fit() goes on from the
+        checkpoint before.
 
         Args:
             epochs: a new number of epochs for the whole run.
@@ -166,7 +175,7 @@ class Run:
         """
         self._ready(epochs)
         with self.control.interrupts():
-            loop.train(self, self._watcher(panel))
+            self._train(self._watcher(panel))
         if self.control.interrupted:
             raise KeyboardInterrupt(f"stopped at epoch {self.epochs_done:.2f}; fit() goes on from there")
         return self
@@ -179,12 +188,14 @@ class Run:
 
         def work():
             try:
-                loop.train(self, watcher)
+                self._train(watcher)
             except BaseException as error:  # handed over to whoever waits
                 self._failure = error
 
         self._thread = threading.Thread(target=work, name="cnnkit training", daemon=True)
         self._thread.start()
+        # A program that ends without waiting still leaves a checkpoint.
+        atexit.register(_stop_at_exit, weakref.ref(self))
         return self
 
     def wait(self, timeout: float | None = None) -> "Run":
@@ -230,19 +241,31 @@ class Run:
         """
         if split not in self._judges:
             self._judges[split] = Judge(self.task, self.data.split(split), self.clocks)
-        model = self.model
-        return self._judges[split](model.params, model.state)
+        with self.standing.turns:
+            model = self._model()
+            return self._judges[split](model.params, model.state)
 
     def predict(self, images: np.ndarray | str = "test", batch: int = 500) -> np.ndarray:
-        """Class probabilities float32 [N, classes] of images uint8 [N, H, W, C], or of a part by its name."""
+        """Class probabilities float32 [N, classes] of images uint8 [N, H, W, C], or of a part by its name.
+
+        Raises:
+            ValueError: images of another shape or type than the training set's.
+        """
         if isinstance(images, str):
             images = self.data.split(images).images
-        return probabilities(self.task, self.model.params, self.model.state, images, batch, self.clocks)
+        images = settings.images(images, self.data.shape)
+        with self.standing.turns:
+            model = self._model()
+            return self._oracle(model.params, model.state, images, settings.count("batch", batch))
 
     @property
     def model(self) -> Model:
-        """Parameters and statistics as they stand, or as drawn before any training."""
-        return self.engine.model()
+        """Parameters and statistics as they stand, or as drawn before any training: a copy that stays."""
+        with self.standing.turns:
+            return jax.tree.map(jnp.copy, self._model())
+
+    def _model(self) -> Model:
+        return self.standing.model(self.training and self._trainer is not threading.current_thread())
 
     @property
     def params(self) -> Any:
@@ -270,24 +293,34 @@ class Run:
         return self.record.epochs()
 
     @property
-    def optimizer(self) -> Optimizer:
-        """How parameters follow gradients."""
-        return self.task.optimizer
+    def engine(self) -> Any:
+        """What trains, made at first use."""
+        return self.standing.engine
 
     @property
-    def augment(self) -> Augment | None:
-        """What training images go through."""
-        return self.task.augment
+    def epochs(self) -> int:
+        """How many there will be."""
+        return self._setup.epochs
+
+    @property
+    def epoch(self) -> int:
+        """Whole epochs done."""
+        return self.standing.epoch
+
+    @property
+    def position(self) -> int:
+        """Mini-batches done of the epoch begun."""
+        return self.standing.position
 
     @property
     def mini_batches(self) -> int:
         """Mini-batches in an epoch."""
-        return -(-len(self.data) // self.batch)
+        return self._setup.mini_batches
 
     @property
     def epochs_done(self) -> float:
         """Epochs done, with the part of the one begun."""
-        return self.epoch + self.position / self.mini_batches
+        return self.standing.epochs_done
 
     @property
     def examples_seen(self) -> int:
@@ -317,22 +350,26 @@ class Run:
         """
         if folder is None and self.folder is None:
             raise ValueError("this run has no folder; give one: run.save('runs/name')")
-        if self._thread is not None and self._thread.is_alive():
-            raise RuntimeError("the run trains in the background; use run.control.save(), or stop() it first")
+        if self.training:
+            raise RuntimeError("the run trains now; use run.control.save(), or stop() it first")
+        self._lead()
         if folder is None:
             with self.keeper.locked():
-                self.keep()
+                self.standing.keep()
             return Path(self.folder)  # type: ignore[arg-type]
-        return self.keeper.copy(Path(folder), self.engine.snapshot(), self._facts())
+        return self.keeper.copy(Path(folder), *self.standing.snapshot())
 
     @classmethod
-    def load(cls, folder: str | Path, net: Layer | None = None, data: Dataset | None = None) -> "Run":
+    def load(
+        cls, folder: str | Path, net: Layer | None = None, data: Dataset | None = None, **changes: Any
+    ) -> "Run":
         """The run in a folder, as it was last saved.
 
         Args:
             folder: a run's folder.
             net: the network, where it has layers of your own making.
             data: the data set, where it is not one that `load` knows by name.
+            changes: settings that may be others than the run had, such as workers=1.
 
         Raises:
             FileNotFoundError: no run lies there.
@@ -340,72 +377,42 @@ class Run:
         """
         from cnnkit.train.load import rebuild
 
-        return rebuild(cls, Path(folder), net, data)
+        return rebuild(cls, Path(folder), net, data, changes)
 
-    def keep(self) -> None:
-        """Write a checkpoint if the run has a folder."""
-        if self.folder is not None:
-            self.keeper.write(self.engine.snapshot(), self._facts())
+    def _lead(self) -> None:
+        """Of several processes, let the first one write."""
+        self.keeper.writes = jax.process_index() == 0
 
-    def go_back(self) -> str:
-        """Return to the last checkpoint if there is one; what was kept, in words."""
-        facts = self.keeper.facts()
-        if facts is None:
-            return "No checkpoint was kept, for want of a folder=."
-        self._restore(self._engine)
-        return f"The run is back at its checkpoint of epoch {self.epochs_done:.2f} in {self.folder}."
-
-    @property
-    def engine(self) -> Any:
-        """What trains, with the model as last saved or freshly drawn; made at first use."""
-        if self._engine is None:
-            made = engine.make(self)
-            self.keeper.writes = self.keeper.record.writes = made.writes
-            if self.keeper.facts() is not None:
-                self._restore(made)
-            else:
-                with self.clocks.measure("compile"):
-                    made.place(jax.jit(self._fresh)())
-            self._engine = made
-        return self._engine
-
-    def _fresh(self) -> Model:
-        return self.task.init(init_key(self.seed), self.data.shape)
-
-    def _facts(self) -> dict[str, Any]:
-        return {
-            "epoch": self.epoch,
-            "position": self.position,
-            "round": self.engine.round,
-            "workers": self.engine.workers,
-            "clocks": self.clocks.facts(),
-            "lr_scale": self.control.lr_scale,
-            "fetch_scale": self.control.fetch_scale,
-        }
-
-    def _restore(self, made: Any) -> None:
-        facts = self.keeper.facts() or {}
-        shapes = like(self.task, self.rules, jax.eval_shape(self._fresh), facts["workers"])
-        tree, _ = self.keeper.read(shapes)
-        self.epoch, self.position = facts["epoch"], facts["position"]
-        self.control.lr_scale, self.control.fetch_scale = facts["lr_scale"], facts["fetch_scale"]
-        lr, momentum = self.optimizer.rates(np.float64(self.epochs_done), self.epochs)
-        made.restore(regroup(self.task, self.rules, tree, made.workers, lr, momentum), facts["round"])
-        if self._engine is None:
-            self.clocks.restore(facts["clocks"])
+    def _train(self, watcher: report.Watcher) -> None:
+        self._trainer = threading.current_thread()
+        try:
+            loop.train(self, watcher)
+        finally:
+            self._trainer = None
 
     def _ready(self, epochs: int | None) -> None:
         if self._thread is not None and self._thread.is_alive():
             raise RuntimeError("the run already trains in the background; wait() for it, or stop() it first")
         if epochs is not None:
-            self.epochs = settings.count("epochs", epochs)
-            self.config["epochs"] = epochs
+            self._setup.epochs = self.config["epochs"] = settings.count("epochs", epochs)
+        self._lead()
+        self.standing.recover()
         self.control.clear()
+        self.phase = "train"
 
     def _watcher(self, panel: bool | None) -> report.Watcher:
         if panel is False:
             return report.plain()
-        return self.watch or default_watcher()
+        if self.watch is not None:
+            return self.watch
+        return default_watcher() if jax.process_index() == 0 else report.Silent()
+
+
+def _stop_at_exit(run: "weakref.ref[Run]") -> None:
+    there = run()
+    if there is not None and there._thread is not None and there._thread.is_alive():
+        there.stop()
+        there._thread.join()
 
 
 default_watcher: Callable[[], report.Watcher] = report.plain

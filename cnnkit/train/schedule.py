@@ -112,7 +112,12 @@ def as_schedule(value: "Schedule | float") -> Schedule:
     return value if isinstance(value, Schedule) else constant(value)
 
 
-SCHEDULES = {"constant": constant, "stages": stages, "cosine": cosine, "one_cycle": one_cycle}
+SCHEDULES: dict[str, Callable[..., Schedule]] = {
+    "constant": constant,
+    "stages": stages,
+    "cosine": cosine,
+    "one_cycle": one_cycle,
+}
 
 
 def _fixed_momentum(lr: np.ndarray) -> Rates:

@@ -6,18 +6,33 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import jax
+import numpy as np
 
 from cnnkit.data import Dataset
 from cnnkit.layers import Layer
 from cnnkit.names import choose
+from cnnkit.parallel.fetch import Policy, RoundView, as_policy
 
 if TYPE_CHECKING:
     from cnnkit.train.round import Rules
     from cnnkit.train.task import Task
 
 # What a checkpoint's numbers depend on; the rest may change when a run is gone on with.
-IDENTITY = ("net", "data", "batch", "seed", "optimizer", "augment", "normalize", "loss", "dtype")
+IDENTITY: tuple[str, ...] = (
+    "net",
+    "data",
+    "batch",
+    "seed",
+    "optimizer",
+    "augment",
+    "normalize",
+    "loss",
+    "dtype",
+)
 IDENTITY += ("mode", "delay", "payload", "momentum", "outer", "outer_lr", "outer_momentum")
+# What all processes of a job must have alike, so that they do the same at the same time.
+TOGETHER = (*IDENTITY, "cnnkit", "epochs", "workers", "fetch", "exchange", "emulated", "judge")
+TOGETHER += ("evaluate_every", "kept")
 
 
 def network(net: Any) -> Layer:
@@ -42,6 +57,28 @@ def count(name: str, value: Any, least: int = 1) -> int:
     return value
 
 
+def not_negative(name: str, value: Any) -> float:
+    """A number of at least 0.
+
+    Raises:
+        ValueError: it is not; the text names the setting.
+    """
+    if isinstance(value, bool) or not isinstance(value, int | float) or not value >= 0:
+        raise ValueError(f"{name} is {value!r}; it must be a number of at least 0")
+    return float(value)
+
+
+def policy(fetch: Policy | int | str, delay: int) -> Policy:
+    """A fetch policy, tried once on made-up measurements so that what it cannot do is known at once.
+
+    Raises:
+        ValueError: no policy, or one that does not go with this delay.
+    """
+    made = as_policy(fetch)
+    made(RoundView(workers=1, lr=0.1, speeds=(1.0,), exchange_seconds=1.0, delay=delay))
+    return made
+
+
 def batch_size(batch: Any, data: Dataset) -> int:
     """A batch that the training set can fill.
 
@@ -54,6 +91,21 @@ def batch_size(batch: Any, data: Dataset) -> int:
             f"batch is {batch}, but {data.name} has only {len(data)} training examples; take a smaller batch"
         )
     return batch
+
+
+def images(given: Any, shape: tuple[int, ...]) -> np.ndarray:
+    """Images uint8 [N, H, W, C], as the network was trained on.
+
+    Raises:
+        ValueError: another type or shape.
+    """
+    array = np.asarray(given)
+    if array.dtype != np.uint8 or array.ndim != 4 or array.shape[1:] != tuple(shape) or not len(array):
+        wanted = ", ".join(map(str, shape))
+        raise ValueError(
+            f"images are {array.dtype}{list(array.shape)}; they must be uint8 [N, {wanted}], 0 to 255, as in training"
+        )
+    return array
 
 
 def parts(judge: str | Sequence[str] | None, data: Dataset) -> tuple[str, ...]:

@@ -10,6 +10,7 @@ import numpy as np
 from cnnkit.layers import in_loop
 from cnnkit.train import round as rounds
 from cnnkit.train.clock import Clocks, Compiled
+from cnnkit.train.control import Control, Scales
 from cnnkit.train.round import Carry, Rules
 from cnnkit.train.step import Plan, Progress, Source, local_steps
 from cnnkit.train.task import Model, Sums, Task
@@ -23,13 +24,14 @@ class Solo:
         rules: how workers would work together, so that a checkpoint can be gone on from by many.
         source: training examples, as arrays of the host.
         clocks: where the time goes.
+        control: what people wish.
     """
 
     workers = 1
-    writes = True
+    talks = False
 
-    def __init__(self, task: Task, rules: Rules, source: Source, clocks: Clocks) -> None:
-        self.task, self.rules, self.clocks = task, rules, clocks
+    def __init__(self, task: Task, rules: Rules, source: Source, clocks: Clocks, control: Control) -> None:
+        self.task, self.rules, self.clocks, self.control = task, rules, clocks, control
         self.source = jax.device_put(source)
         self.stop = self.save = False
         self.round = 0
@@ -48,20 +50,25 @@ class Solo:
         """Begin with this model."""
         self._hold(Progress.fresh(model))
 
-    def begin_epoch(self, plan: Plan, fresh: bool, epoch: int) -> None:
+    @property
+    def scales(self) -> Scales:
+        """Factors on the learning rate and on fetch."""
+        return self.control.scales
+
+    def begin_epoch(self, plan: Plan, fresh: bool) -> None:
         """Lay out an epoch; ``fresh`` unless it is resumed half-way."""
         self._plan = jax.device_put(plan)
         self._batches = len(plan.index)
         if fresh:
             self._hold(Progress.fresh(self._progress.model))
 
-    def advance(self, position: int, seconds: float, stop: bool = False, save: bool = False) -> int:
+    def advance(self, position: int, seconds: float, save: bool = False) -> int:
         """Train for about so long and wait for the result.
 
         Args:
             position: mini-batches of the epoch that are done.
             seconds: how long.
-            stop, save: wishes for afterwards, handed on.
+            save: the wish for a checkpoint afterwards, handed on.
 
         Returns:
             mini-batches of the epoch that are done now.
@@ -76,13 +83,15 @@ class Solo:
         measured = (end - position) / max(time.perf_counter() - begin, 1e-6)
         # Grow step by step: the first dispatches are the slowest and the least typical.
         self._rate = min(measured, 4 * max(self._rate, 1 / seconds))
-        self.stop, self.save = stop, save
+        self.stop, self.save = self.control.stopping, save
         self.round += end - position
         return end
 
     def sums(self) -> Sums:
         """Of the epoch so far, on the host."""
         return jax.tree.map(float, self._sums)
+
+    books = sums
 
     def bad(self) -> tuple[int, int] | None:
         """(mini-batch, worker) of the first loss that was not finite in this epoch."""
@@ -99,7 +108,7 @@ class Solo:
         own = jax.tree.map(lambda leaf: np.asarray(leaf)[None], carry.own._replace(sums=sums, bad=bad))
         return Carry(carry.common, own)
 
-    def restore(self, carry: Carry, round: int) -> None:
+    def restore(self, carry: Carry, round: int, scales: Scales) -> None:
         """Go on from a snapshot of one worker."""
         own = jax.tree.map(lambda leaf: leaf[0], carry.own)
         model = carry.common.model
@@ -111,6 +120,9 @@ class Solo:
     def compilations(self) -> int:
         """How many programs were compiled for training."""
         return self._steps.compilations
+
+    def close(self) -> None:
+        """Nothing is held but memory."""
 
     def _hold(self, progress: Progress) -> None:
         self._progress = jax.device_put(progress)

@@ -6,14 +6,14 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from cnnkit.train.task import Model, Sums, Task, step_key
+from cnnkit.train.task import MiniBatch, Model, Sums, Task, step_key
 
 
 class Source(NamedTuple):
     """Training examples on the device: images uint8 [N, H, W, C], labels int32 [N]."""
 
-    images: jax.Array
-    labels: jax.Array
+    images: Any
+    labels: Any
 
 
 class Plan(NamedTuple):
@@ -24,13 +24,15 @@ class Plan(NamedTuple):
         weight: float32 of the same shape, 0 for padding.
         lr, momentum: float32 [batches].
         key: of the epoch.
+        epoch: int32, its number from 0.
     """
 
-    index: jax.Array
-    weight: jax.Array
-    lr: jax.Array
-    momentum: jax.Array
+    index: Any
+    weight: Any
+    lr: Any
+    momentum: Any
     key: jax.Array
+    epoch: Any
 
 
 class Progress(NamedTuple):
@@ -44,17 +46,18 @@ class Progress(NamedTuple):
 
     model: Model
     sums: Sums
-    bad: jax.Array
+    bad: Any
 
     @staticmethod
     def fresh(model: Model) -> "Progress":
         return Progress(model, Sums.zero(), jnp.int32(-1))
 
 
-def mini_batch(source: Source, plan: Plan, i: jax.Array) -> tuple[jax.Array, ...]:
-    """(images, labels, weight, key) of the epoch's i-th mini-batch."""
+def mini_batch(source: Source, plan: Plan, i: Any) -> MiniBatch:
+    """The epoch's i-th mini-batch."""
     index = plan.index[i]
-    return source.images[index], source.labels[index], plan.weight[i], step_key(plan.key, i)
+    images, labels = source.images[index], source.labels[index]
+    return MiniBatch(images, labels, plan.weight[i], step_key(plan.key, i), index, plan.epoch)
 
 
 def gradient_step(task: Task, progress: Progress, source: Source, plan: Plan, i: jax.Array) -> tuple:
@@ -63,18 +66,26 @@ def gradient_step(task: Task, progress: Progress, source: Source, plan: Plan, i:
     Returns:
         (gradient, examples in it, progress with new statistics and sums and the same parameters).
     """
-    grads, state, sums = task.gradient(progress.model, *mini_batch(source, plan, i))
+    grads, state, sums = task.gradient(progress.model, mini_batch(source, plan, i))
     bad = jnp.where((progress.bad < 0) & ~jnp.isfinite(sums.loss), jnp.int32(i), progress.bad)
     model = progress.model._replace(state=state)
     return grads, sums.examples, Progress(model, jax.tree.map(jnp.add, progress.sums, sums), bad)
 
 
 def local_step(task: Task, progress: Progress, source: Source, plan: Plan, i: jax.Array) -> Progress:
-    """One optimizer step on the i-th mini-batch of the epoch."""
-    grads, examples, progress = gradient_step(task, progress, source, plan, i)
-    return progress._replace(
-        model=task.descend(progress.model, grads, examples, plan.lr[i], plan.momentum[i])
-    )
+    """One optimizer step on the i-th mini-batch of the epoch.
+
+    From the first loss on that is not finite, the model stays as it was before: so it can be looked at, and
+    nothing spreads from one worker to the others.
+    """
+    grads, examples, after = gradient_step(task, progress, source, plan, i)
+    model = task.descend(after.model, grads, examples, plan.lr[i], plan.momentum[i])
+    return after._replace(model=unless_bad(after.bad, model, progress.model))
+
+
+def unless_bad(bad: jax.Array, new: Any, old: Any) -> Any:
+    """The new tree as long as no loss was bad, else the old one."""
+    return jax.tree.map(lambda n, o: jnp.where(bad < 0, n, o), new, old)
 
 
 def local_steps(

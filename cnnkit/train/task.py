@@ -10,7 +10,7 @@ import numpy as np
 
 from cnnkit import losses
 from cnnkit.augment import Augment
-from cnnkit.layers import Layer, map_weights
+from cnnkit.layers import Layer
 from cnnkit.train.optim import Optimizer
 
 DTYPES = {"float32": jnp.float32, "bfloat16": jnp.bfloat16}
@@ -19,9 +19,9 @@ DTYPES = {"float32": jnp.float32, "bfloat16": jnp.bfloat16}
 class Sums(NamedTuple):
     """Totals over examples, each a float32 scalar: their losses, right answers, and how many they are."""
 
-    loss: jax.Array
-    correct: jax.Array
-    examples: jax.Array
+    loss: Any
+    correct: Any
+    examples: Any
 
     @staticmethod
     def zero() -> "Sums":
@@ -34,6 +34,26 @@ class Model(NamedTuple):
     params: Any
     state: Any
     opt: Any
+
+
+class MiniBatch(NamedTuple):
+    """What one step learns from.
+
+    Args:
+        images: uint8 [B, H, W, C].
+        labels: int32 [B].
+        weight: float32 [B], 0 for padding.
+        key: of this mini-batch.
+        index: int32 [B], which examples these are.
+        epoch: int32, from 0.
+    """
+
+    images: Any
+    labels: Any
+    weight: Any
+    key: jax.Array
+    index: Any
+    epoch: Any
 
 
 @dataclass(frozen=True, eq=False)
@@ -63,11 +83,19 @@ class Task:
         params, state, _ = self.net.init(key, shape)
         return Model(params, state, self.optimizer.init(params))
 
-    def inputs(self, images: jax.Array, key: jax.Array | None) -> jax.Array:
-        """Network input from uint8 images [B, H, W, C]: augmented given a key, else as evaluation sees them."""
+    def inputs(self, images: jax.Array) -> jax.Array:
+        """Network input from uint8 images [B, H, W, C], as evaluation sees them."""
         x = images.astype(jnp.float32) / 255
+        return self._normalized(x if self.augment is None else self.augment.test(x))
+
+    def augmented(self, batch: MiniBatch, key: jax.Array) -> jax.Array:
+        """Network input from a mini-batch, as training sees it."""
+        x = batch.images.astype(jnp.float32) / 255
         if self.augment is not None:
-            x = self.augment.test(x) if key is None else self.augment(key, x)
+            x = self.augment(key, x, index=batch.index, epoch=batch.epoch)
+        return self._normalized(x)
+
+    def _normalized(self, x: jax.Array) -> jax.Array:
         return ((x - self.mean) / self.std).astype(self.dtype)
 
     def logits(self, params: Any, state: Any, x: jax.Array, key: jax.Array | None, train: bool) -> Any:
@@ -76,56 +104,40 @@ class Task:
         y, state = self.net.apply(params, state, x, key=key, train=train)
         return y.astype(jnp.float32), state
 
-    def gradient(
-        self, model: Model, images: jax.Array, labels: jax.Array, weight: jax.Array, key: jax.Array
-    ) -> tuple[Any, Any, Sums]:
-        """Gradient of the *sum* of the weighted losses, new state, and sums over one mini-batch.
-
-        Args:
-            model: at which parameters.
-            images: uint8 [B, H, W, C].
-            labels: int32 [B].
-            weight: float32 [B], 0 for padding.
-            key: of this mini-batch.
-        """
-        augment_key, net_key = jax.random.split(key)
-        x = self.inputs(images, augment_key)
+    def gradient(self, model: Model, batch: MiniBatch) -> tuple[Any, Any, Sums]:
+        """Gradient of the *sum* of the weighted losses, new state, and sums over one mini-batch."""
+        augment_key, net_key = jax.random.split(batch.key)
+        x = self.augmented(batch, augment_key)
 
         def objective(params):
             logits, state = self.logits(params, model.state, x, net_key, train=True)
-            loss = (self.loss(logits, labels) * weight).sum()
-            return loss, (state, losses.correct(logits, labels, weight).sum())
+            loss = (self.loss(logits, batch.labels) * batch.weight).sum()
+            return loss, (state, losses.correct(logits, batch.labels, batch.weight).sum())
 
         (loss, (state, correct)), grads = jax.value_and_grad(objective, has_aux=True)(model.params)
-        return grads, state, Sums(loss, correct, weight.sum())
+        return grads, state, Sums(loss, correct, batch.weight.sum())
 
     def descend(self, model: Model, grads: Any, examples: jax.Array, lr: Any, momentum: Any) -> Model:
         """One optimizer step with a summed gradient over so many examples, plus each layer's L2 decay."""
         count = jnp.maximum(examples, 1)
 
-        def total(path, layer, name, pair):
-            grad, weight = pair
-            grad = grad / count
-            return grad + layer.decay * weight if layer.decay and name == "w" else grad
+        def total(layer, name, grad, weight):
+            return grad / count + layer.decay * weight if layer.decay and name == "w" else grad / count
 
-        grads = map_weights(total, self.net, _pairs(grads, model.params))
+        grads = _by_layer(total, self.net, grads, model.params)
         params, opt = self.optimizer.update(grads, model.opt, model.params, lr, momentum)
-        if any(layer.lr != 1.0 for layer in _leaves(self.net)):
-            moved = lambda path, layer, name, pair: pair[0] + layer.lr * (pair[1] - pair[0])
-            params = map_weights(moved, self.net, _pairs(model.params, params))
-        return Model(params, model.state, opt)
+        moved = lambda layer, name, old, new: new if layer.lr == 1.0 else old + layer.lr * (new - old)
+        return Model(_by_layer(moved, self.net, model.params, params), model.state, opt)
 
 
-class _Pair(tuple):
-    """Two values of one weight, held together as a leaf."""
-
-
-def _pairs(a: Any, b: Any) -> Any:
-    return jax.tree.map(lambda x, y: _Pair((x, y)), a, b)
-
-
-def _leaves(net: Layer) -> list[Layer]:
-    return [leaf for part in net.parts for leaf in _leaves(part)] if net.parts else [net]
+def _by_layer(function: Callable[..., Any], net: Layer, *trees: Any) -> Any:
+    """function(layer, name of the weight in it, …) of weights that stand at the same place in trees like params."""
+    if net.parts:
+        return tuple(
+            _by_layer(function, part, *parts) for part, *parts in zip(net.parts, *trees, strict=True)
+        )
+    name = lambda path: getattr(path[-1], "key", None) if path else None
+    return jax.tree_util.tree_map_with_path(lambda path, *leaves: function(net, name(path), *leaves), *trees)
 
 
 def step_key(key: jax.Array, index: Any) -> jax.Array:

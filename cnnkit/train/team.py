@@ -19,8 +19,9 @@ from cnnkit.parallel.traffic import sent_bytes
 from cnnkit.parallel.workers import Workers
 from cnnkit.train import round as rounds
 from cnnkit.train.clock import Clocks, Compiled
+from cnnkit.train.control import Control, Scales
 from cnnkit.train.measure import Measured, wait_for_each
-from cnnkit.train.round import AXIS, Carry, Common, Own, Rules
+from cnnkit.train.round import AXIS, Carry, Own, Rules
 from cnnkit.train.step import Plan, Source
 from cnnkit.train.task import Model, Sums, Task
 
@@ -36,9 +37,8 @@ class Team:
         workers: the mesh.
         fetch: policy that gives each worker its number of local steps.
         source: training examples, as arrays of the host.
-        batch: examples in a mini-batch.
         clocks: where the time goes.
-        fetch_scale: a factor on the policy's counts, asked before every round.
+        control: what people wish; of several processes each tells the others with the next exchange.
     """
 
     def __init__(
@@ -49,24 +49,25 @@ class Team:
         fetch: Callable[[RoundView], np.ndarray],
         source: Source,
         clocks: Clocks,
-        fetch_scale: Callable[[], float] = lambda: 1.0,
+        control: Control,
     ) -> None:
-        self.task, self.rules, self.team, self.fetch, self.clocks = task, rules, workers, fetch, clocks
-        self.fetch_scale = fetch_scale
+        self.task, self.rules, self.team, self.fetch = task, rules, workers, fetch
+        self.clocks, self.control = clocks, control
         self.workers = workers.count
-        self.writes = 0 in workers.local
         self.round = 0
         self.last: dict[str, Any] = {}
-        self._stop = False
         self.measured = Measured(workers.count, workers.local)
         self.carry: Any = None
         self.host_plan: Any = None
+        self._settled: Model | None = None
         # Within one program nothing overlaps on CPU; with a process a worker, two threads do.
-        self.overlaps = bool(rules.delay) and workers.platform == "cpu" and workers.processes == workers.count > 1
+        self.overlaps = (
+            bool(rules.delay) and workers.platform == "cpu" and workers.processes == workers.count > 1
+        )
         self._exchanges = ThreadPoolExecutor(1, "cnnkit exchange")
         self.source = self._everywhere(source)
         rows, same = P(AXIS), P()
-        programs = {
+        programs: dict[str, tuple[Callable[..., Any], tuple[P, ...], tuple[int, ...]]] = {
             "rounds": (self._rounds, (rows, same, same, same, same, same, rows), (0,)),
             "local": (self._local, (rows, same, same, same, same), ()),
             "swap": (self._swap, (rows, rows, rows), ()),
@@ -87,16 +88,26 @@ class Team:
     @property
     def stop(self) -> bool:
         """Whether any process wishes to end."""
-        return self._stop or self.measured.stop
+        return self.measured.stop
 
     @stop.setter
     def stop(self, wish: bool) -> None:
-        self._stop, self.measured.stop = wish, wish
+        self.measured.stop = wish
 
     @property
     def save(self) -> bool:
         """Whether any process wishes a checkpoint."""
         return self.measured.save
+
+    @property
+    def scales(self) -> Scales:
+        """Factors on the learning rate and on fetch, the same in all processes."""
+        return self.control.scales if self.team.processes == 1 else self.measured.scales
+
+    @property
+    def fetch_scale(self) -> float:
+        """The factor on the policy's counts."""
+        return self.scales.fetch
 
     # --- programs: each a function of one worker's view ---------------------------------------------
 
@@ -128,8 +139,8 @@ class Team:
     def place(self, model: Model) -> None:
         """Begin with this model on every worker."""
         self.carry = self._stacked(jax.device_get(rounds.fresh(self.task, self.rules, model)))
-        self._read_books()
-        self._bytes = self._sent(model)
+        self._clear_books()
+        self._bytes, self._settled = self._sent(model), None
 
     def _sent(self, model: Model) -> list[int]:
         """Bytes out of each worker in one exchange."""
@@ -137,27 +148,28 @@ class Team:
         values = sum(leaf.size for leaf in jax.tree.leaves(carried))
         return list(sent_bytes(values, self.workers, self.rules.exchange, self.rules.payload).sent)
 
-    def begin_epoch(self, plan: Plan, fresh: bool, epoch: int) -> None:
+    def begin_epoch(self, plan: Plan, fresh: bool) -> None:
         """Lay out an epoch; ``fresh`` unless it is resumed half-way."""
-        self.host_plan, self.epoch = plan, epoch
+        self.host_plan = plan
         self.plan = self._everywhere(plan)
         if fresh:
             sums, bad = self._stacked(jax.device_get((Sums.zero(), np.int32(-1))))
             self.carry = self.carry._replace(own=self.carry.own._replace(sums=sums, bad=bad))
-            self._read_books()
+            self._clear_books()
 
-    def advance(self, position: int, seconds: float, stop: bool = False, save: bool = False) -> int:
+    def advance(self, position: int, seconds: float, save: bool = False) -> int:
         """Run rounds for about so long and wait for them.
 
         Args:
             position: mini-batches of the epoch that are done.
             seconds: how long.
-            stop, save: wishes of this process; what all agreed on is in ``measured``.
+            save: this process's wish for a checkpoint; ``self.save`` is what all agreed on.
 
         Returns:
             mini-batches of the epoch that are done now.
         """
-        signals = self._own_rows(self.measured.tell(stop, save))
+        self._settled = None
+        signals = self._own_rows(self.measured.tell(self.control.stopping, save, self.control.scales))
         alone = self.overlaps or self.measured.due(self.round)
         firsts, counts = self._lay_out(position, seconds, most=1 if alone else MOST_ROUNDS)
         before = self.clocks.seconds["train"]
@@ -179,12 +191,13 @@ class Team:
 
     def _apart(self, firsts: np.ndarray, counts: np.ndarray, signals: Any) -> dict[int, float]:
         """One round in three programs: the local phase, timed; the exchange; the merge."""
-        carry, first, count = self.carry, *self._everywhere((firsts[0], counts[0]))
+        carry = self.carry
+        first, count = self._everywhere((firsts[0], counts[0]))
         swapping = None
         if self.rules.delay:
             swapping = self._exchanges.submit(self._timed_swap, carry.own.change, carry.own, signals)
-            if not self.overlaps:
-                swapping.result()
+            if not self.overlaps or not self._programs["swap"].compilations:
+                swapping.result()  # compiled alone, as clocks must not run together
         arguments = (carry, self.source, self.plan, first, count)
         local = self._programs["local"].program(*arguments)
         begin = time.perf_counter()
@@ -213,10 +226,12 @@ class Team:
 
     def _lay_out(self, position: int, seconds: float, most: int) -> tuple[np.ndarray, np.ndarray]:
         """(firsts, counts), int32 [rounds, workers], of the rounds that fit the time and the epoch."""
-        firsts, counts, left = [], [], seconds
+        firsts: list[np.ndarray] = []
+        counts: list[np.ndarray] = []
+        left = seconds
         while position < self.batches and len(counts) < most:
             fetch = self.fetch(self._view(position, len(counts)))
-            scaled = np.maximum(1, np.round(fetch * self.fetch_scale())).astype(int)
+            scaled = np.maximum(1, np.round(fetch * self.fetch_scale)).astype(int)
             share = shares(scaled, self.batches - position)
             expected = self.measured.round_seconds(share)
             left -= seconds if expected is None else expected
@@ -231,7 +246,7 @@ class Team:
         plan = self.host_plan
         return RoundView(
             round=self.round + ahead,
-            epochs=self.epoch + position / self.batches,
+            epochs=int(plan.epoch) + position / self.batches,
             lr=float(plan.lr[position]),
             workers=self.workers,
             speeds=self.measured.speeds,
@@ -245,35 +260,56 @@ class Team:
         return len(self.host_plan.index)
 
     def sums(self) -> Sums:
-        """Of the epoch so far, over all workers."""
-        self._read_books()
+        """Of the epoch so far, over all workers, as last heard; with delay that may be a round ago."""
         return Sums(*(float(np.sum(s, dtype=np.float64)) for s in self._sums))
 
+    def books(self) -> Sums:
+        """Of the epoch so far, over all workers, read now."""
+        own = self.carry.own
+        books = (own.sums, own.bad)
+        if self.team.processes == 1:
+            self._sums, self._bad = jax.device_get(books)
+        else:
+            self._sums, self._bad = self._first(self._alone(self._programs["gather"], books), host=True)
+        return self.sums()
+
     def bad(self) -> tuple[int, int] | None:
-        """(mini-batch, worker) of a loss that was not finite in this epoch, the first worker's that has one."""
-        found = [(int(b), w) for w, b in enumerate(self._bad) if b >= 0]
-        return found[0] if found else None
+        """(mini-batch, worker) of the first loss that was not finite in this epoch."""
+        return min(((int(b), w) for w, b in enumerate(self._bad) if b >= 0), default=None)
 
     def model(self) -> Model:
         """The model all workers agree on, with nothing left on its way, on this process's first device."""
-        rates = self._everywhere((np.float32(0), np.float32(0)) if self.host_plan is None else self._rates(-1))
-        common = self._alone(self._programs["settle"], self.carry, *rates)
-        return self._first(common.model)
+        if not self.rules.delay:
+            return self._first(self.carry.common.model)
+        if self._settled is None:
+            rates = (np.float32(0), np.float32(0)) if self.host_plan is None else self._rates(-1)
+            common = self._alone(self._programs["settle"], self.carry, *self._everywhere(rates))
+            self._settled = self._first(common.model)
+        return self._settled
+
+    @property
+    def talks(self) -> bool:
+        """Whether `model` needs all processes, as a change is still on its way."""
+        return bool(self.rules.delay) and self.team.processes > 1 and self._settled is None
 
     def snapshot(self) -> Any:
         """Everything that a checkpoint must hold, on the host: what is common once, what is own by worker."""
         return Carry(self._first(self.carry.common, host=True), self._gathered(self.carry.own))
 
-    def restore(self, carry: Carry, round: int) -> None:
+    def restore(self, carry: Carry, round: int, scales: Scales) -> None:
         """Go on from a snapshot of as many workers; `regroup` makes it so."""
-        self.round = round
+        self.round, self.measured.scales = round, scales
         self.carry = Carry(self._stacked(carry.common), self._rows_of(carry.own))
-        self._read_books()
-        self._bytes = self._sent(carry.common.model)
+        self._sums, self._bad = carry.own.sums, carry.own.bad
+        self._bytes, self._settled = self._sent(carry.common.model), None
 
     def compilations(self) -> int:
         """How many programs were compiled for training."""
         return sum(program.compilations for program in self._programs.values())
+
+    def close(self) -> None:
+        """Let the thread of the exchanges go."""
+        self._exchanges.shutdown(wait=False)
 
     # --- arrays between the host and the workers ------------------------------------------------------
 
@@ -313,11 +349,14 @@ class Team:
         """All workers' rows, on the host of every process."""
         if self.team.processes == 1:
             return jax.device_get(tree)
-        return self._first(self._alone(self._programs["gather"], tree), host=True)
+        # Leaf by leaf, as a device need not have room for all workers' states at once.
+        return jax.tree.map(
+            lambda leaf: self._first(self._alone(self._programs["gather"], leaf), host=True), tree
+        )
 
-    def _read_books(self) -> None:
-        own = self.carry.own
-        self._sums, self._bad = self._gathered((own.sums, own.bad))
+    def _clear_books(self) -> None:
+        self._sums = Sums(*np.zeros((3, self.workers), np.float32))
+        self._bad = np.full(self.workers, -1, np.int32)
 
     def _alone(self, function: Callable[..., Any], *args: Any) -> Any:
         """A call that communicates: all such calls of a process go through one thread, one at a time."""
@@ -329,5 +368,7 @@ class Team:
 
 def _one_view(body: Callable[..., Any], specs: tuple[P, ...], *args: Any) -> Any:
     """body of one worker's view: rows come in and go out with their leading axis of one."""
-    views = [jax.tree.map(lambda x: x[0], a) if spec == P(AXIS) else a for a, spec in zip(args, specs, strict=True)]
+    views = [
+        jax.tree.map(lambda x: x[0], a) if spec == P(AXIS) else a for a, spec in zip(args, specs, strict=True)
+    ]
     return jax.tree.map(lambda x: x[None], rounds.varying(body(*views)))

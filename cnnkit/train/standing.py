@@ -1,0 +1,193 @@
+"""Where a run stands: its epoch, the engine that holds its model, and the checkpoint that it goes back to."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import numpy as np
+
+from cnnkit.data import Dataset
+from cnnkit.parallel import workers as mesh
+from cnnkit.parallel.fetch import Policy
+from cnnkit.train import diverge, engine
+from cnnkit.train.clock import Clocks
+from cnnkit.train.control import Control, Scales, Turns
+from cnnkit.train.keeper import Keeper
+from cnnkit.train.regroup import like, regroup, settle
+from cnnkit.train.round import Carry, Rules
+from cnnkit.train.task import Model, Task, init_key
+
+
+@dataclass
+class Setup:
+    """What is trained, on what, by whom: a run's settings as objects; ``config`` has them as plain data."""
+
+    task: Task
+    rules: Rules
+    data: Dataset
+    batch: int
+    epochs: int
+    seed: int
+    fetch: Policy
+    workers: int | None
+    config: dict[str, Any]
+
+    @property
+    def mini_batches(self) -> int:
+        """Mini-batches in an epoch."""
+        return -(-len(self.data) // self.batch)
+
+
+class Standing:
+    """The changing part of a run.
+
+    Args:
+        setup: what does not change.
+        keeper: its folder.
+        clocks: where the time goes.
+        control: what people wish.
+    """
+
+    def __init__(self, setup: Setup, keeper: Keeper, clocks: Clocks, control: Control) -> None:
+        self.setup, self.keeper, self.clocks, self.control = setup, keeper, clocks, control
+        self.turns = Turns()
+        self.epoch = self.position = 0
+        self._engine: Any = None
+        self._at_rest: Model | None = None
+        self._certain = True
+        if (facts := keeper.facts()) is not None:
+            self.epoch, self.position = facts["epoch"], facts["position"]
+            control.scales = Scales(*facts["scales"])
+
+    @property
+    def epochs_done(self) -> float:
+        """Epochs done, with the part of the one begun."""
+        return self.epoch + self.position / self.setup.mini_batches
+
+    @property
+    def engine(self) -> Any:
+        """What trains, with the model as last saved or freshly drawn; made at first use."""
+        if self._engine is None:
+            made = engine.make(self.setup, self.clocks, self.control)
+            content = self._content()
+            if content is None:
+                made.place(self._fresh())
+            else:
+                self._restore(made, content)
+                self.clocks.restore(self.keeper.facts_in(content)["clocks"])
+            self._engine, self._at_rest = made, None
+        return self._engine
+
+    def model(self, training: bool = False) -> Model:
+        """The model where it lies; the training's next dispatch may take its memory over.
+
+        Without an engine it is that of the checkpoint, or freshly drawn, and no training data is loaded.
+
+        Args:
+            training: whether another thread trains meanwhile.
+        """
+        if self._engine is None:
+            if self._at_rest is None:
+                self._at_rest = self._stored() or self._fresh()
+            return self._at_rest
+        if training and self._engine.talks:
+            raise RuntimeError(
+                "with delay=1 and several processes a model can be had when the training has ended: the last "
+                "exchange is still under way; stop() the run first"
+            )
+        return self._engine.model()
+
+    def advance(self, seconds: float, save: bool) -> None:
+        """One dispatch of training, of about so many seconds."""
+        with self.turns:
+            self._certain = False
+            self.position = self.engine.advance(self.position, seconds, save)
+            self._certain = True
+
+    def recover(self) -> None:
+        """After an end within a dispatch, when what is on the device may be lost: stand at the last checkpoint."""
+        if self._certain:
+            return
+        self._engine.close()
+        self._engine, self._certain = None, True
+        facts = self.keeper.facts() or {"epoch": 0, "position": 0}
+        self.epoch, self.position = facts["epoch"], facts["position"]
+
+    def snapshot(self) -> tuple[Carry, dict[str, Any]]:
+        """Everything that a checkpoint holds: arrays on the host, and facts about them."""
+        with self.turns:
+            made = self.engine
+            facts = {
+                "epoch": self.epoch,
+                "position": self.position,
+                "round": made.round,
+                "workers": made.workers,
+                "clocks": self.clocks.facts(),
+                "scales": made.scales,
+            }
+            return made.snapshot(), facts
+
+    def keep(self) -> None:
+        """Write a checkpoint, if there is a folder.
+
+        Raises:
+            Diverged: numbers are not finite; the checkpoint before stays.
+        """
+        if self.keeper.folder is None:
+            return
+        carry, facts = self.snapshot()
+        own = carry.own
+        if not diverge.finite((carry.common, own.opt, own.change)) or (own.bad >= 0).any():
+            layer = diverge.bad_weight(self.setup.task.net, carry.common.model.params)
+            at = f"{self.epochs_done:.2f}" + (f", first in {layer}" if layer else "")
+            raise diverge.Diverged(
+                f"not all weights are finite numbers at epoch {at}. {self.go_back()} {diverge.ADVICE}"
+            )
+        self.keeper.write(carry, facts)
+
+    def go_back(self) -> str:
+        """Return to the last checkpoint if there is one; what was kept, in words."""
+        if self.keeper.folder is None:
+            return "No checkpoint was kept, for want of a folder=."
+        content = self._content()
+        if content is None:
+            return "There was no checkpoint yet."
+        with self.turns:
+            self._restore(self.engine, content)
+        return f"The run is back at its checkpoint of epoch {self.epochs_done:.2f} in {self.keeper.folder}."
+
+    def _fresh(self) -> Model:
+        # Not jitted as a whole, as then every run would compile it anew.
+        with self.clocks.measure("compile"):
+            return jax.block_until_ready(self._draw())
+
+    def _draw(self) -> Model:
+        return self.setup.task.init(init_key(self.setup.seed), self.setup.data.shape)
+
+    def _content(self) -> bytes | None:
+        """The last checkpoint as process 0 has it: the disks of others need not hold one."""
+        if jax.process_count() == 1:
+            return self.keeper.content()
+        mine = self.keeper.content() if jax.process_index() == 0 else None
+        return mesh.from_first(mine or b"") or None
+
+    def _restore(self, made: Any, content: bytes) -> None:
+        facts = self.keeper.facts_in(content)
+        carry, rates = self._carry(content, facts)
+        carry = regroup(self.setup.task, self.setup.rules, carry, made.workers, *rates)
+        made.restore(carry, facts["round"], Scales(*facts["scales"]))
+        self.epoch, self.position = facts["epoch"], facts["position"]
+
+    def _carry(self, content: bytes, facts: dict[str, Any]) -> tuple[Carry, tuple[Any, Any]]:
+        """A checkpoint's snapshot, and the rates of the step that would come next."""
+        task, rules = self.setup.task, self.setup.rules
+        carry = self.keeper.tree_in(content, like(task, rules, jax.eval_shape(self._draw), facts["workers"]))
+        epoch = facts["epoch"] + facts["position"] / self.setup.mini_batches
+        lr, momentum = task.optimizer.rates(np.float64(epoch), self.setup.epochs)
+        return carry, (lr * np.float32(facts["scales"][0]), momentum)
+
+    def _stored(self) -> Model | None:
+        if (content := self.keeper.content()) is None:
+            return None
+        carry, rates = self._carry(content, self.keeper.facts_in(content))
+        return jax.device_put(settle(self.setup.task, self.setup.rules, carry, *rates).model)
