@@ -43,8 +43,10 @@ def from_net(
     on: str | Resource = "compute",
     name: str | None = None,
 ) -> Stepwise:
-    """The graph of one training step: for each layer a forward and a backward operation, for each parameter
-    an exchange that may start as soon as its gradient exists (wait-free back-propagation, as in Purine).
+    """The graph of one training step, layer by layer, each parameter with an exchange of its own.
+
+    For each layer there is a forward and a backward operation, and an exchange may start as soon as its
+    gradient exists: wait-free back-propagation, as in Purine.
 
     Args:
         net: a layer, `serial` and `branch` (whatever has ``join``) opened; other combinators stay one operation.

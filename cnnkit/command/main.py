@@ -1,0 +1,85 @@
+"""The parser with every command, and how a command ends: its status, and one line where it failed."""
+
+import argparse
+import os
+import signal
+import sys
+import traceback
+from collections.abc import Sequence
+from typing import NoReturn
+
+import cnnkit
+from cnnkit.command import data, nets, plot, reproduce, runs, train
+from cnnkit.lab.cli import add_parser as add_lab
+
+DESCRIPTION = """
+Train convolutional networks on one device, several, and several machines.
+
+  cnnkit train --data digits            train, record and resume; Ctrl-C saves
+  cnnkit data                           which data sets are here
+  cnnkit summary lenet --data mnist     shapes, parameters and work of a network
+  cnnkit plot runs/digits-tiny-0        accuracy curves as a picture
+  cnnkit runs                           what has been trained
+"""
+INTERRUPTED = 128 + signal.SIGINT
+
+
+class Parser(argparse.ArgumentParser):
+    """argparse's, with errors of one line."""
+
+    def error(self, message: str) -> NoReturn:
+        """Say what was wrong and where help is, and end with status 2."""
+        self.exit(2, f"{self.prog}: {message}; see {self.prog} --help\n")
+
+
+def make_parser() -> Parser:
+    """The parser of all commands; each sets ``handler``, a function of the parsed arguments."""
+    parser = Parser(
+        prog="cnnkit",
+        description=DESCRIPTION,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        epilog="`cnnkit COMMAND --help` tells each command's options.",
+    )
+    parser.add_argument("--version", action="version", version=f"cnnkit {cnnkit.__version__}")
+    parser.add_argument("--traceback", action="store_true", help="show where in the code an error arose")
+    commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
+    for module in (train, data, nets, plot, runs, reproduce):
+        module.add_parser(commands)
+    add_lab(commands)
+    return parser
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run a command.
+
+    Args:
+        argv: what was typed after ``cnnkit``; the process's arguments when left out.
+
+    Returns:
+        the exit status: 0, 2 for a mistake that the user can mend, 130 for Ctrl-C.
+    """
+    arguments = make_parser().parse_args(argv)
+    arguments.argv = list(sys.argv[1:] if argv is None else argv)
+    try:
+        return arguments.handler(arguments) or 0
+    except KeyboardInterrupt as stop:
+        print(f"cnnkit: {stop or 'interrupted'}", file=sys.stderr)
+        return INTERRUPTED
+    except BrokenPipeError:  # whoever read the output, such as head, has seen enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+    except Exception as error:
+        if arguments.traceback or not _users(error):
+            raise
+        print(f"cnnkit: {error}", file=sys.stderr)
+        return 2
+
+
+def _users(error: Exception) -> bool:
+    """Whether an error tells the user what to do, rather than us: cnnkit raises it, or the system does."""
+    if isinstance(error, OSError):
+        return True
+    if not isinstance(error, ValueError | TypeError | RuntimeError | ImportError):
+        return False
+    *_, last = traceback.walk_tb(error.__traceback__)
+    return str(last[0].f_globals.get("__name__", "")).partition(".")[0] == "cnnkit"
