@@ -90,7 +90,7 @@ class Stream:
         on_error: ``"raise"``, or ``"skip"``: an example that cannot be read gets weight 0 and is counted.
         timeout: seconds that a batch may take before it counts as stuck; None waits for ever.
 
-    Preload and asynchronous copy are the two input optimizations of Li et al. 2018, section 3.
+    Preload and asynchronous copy are the two input optimizations of Li et al. 2018.
 
     >>> from cnnkit.data.readers import ArrayReader
     >>> reader = ArrayReader(np.zeros((10, 4, 4, 1), np.uint8), np.arange(10) % 2)

@@ -109,7 +109,7 @@ class Graph:
         inputs: blobs that are given from outside, names or `Blob`.
         outputs: names of the blobs that are handed out; by default those that no operation reads.
 
-    The bipartite graph of Purine, on which the thesis (chapter 4) builds its scheduler.
+    The bipartite graph of Purine, on which the thesis builds its scheduler.
 
     >>> g = Graph("sum of squares", inputs=["a", "b"])
     >>> g.add("square a", lambda a: a * a, "a", "aa")

@@ -33,7 +33,7 @@ class Scheduler:
         threads: of each resource, e.g. ``{"cpu": 4}``; by default one a core for ``"cpu"``, else 1.
         name: of the threads.
 
-    The thesis's scheduler (chapter 4): thread pools and task queues, one per kind of hardware, and events
+    The thesis's scheduler: thread pools and task queues, one per kind of hardware, and events
     between the queues.
 
     >>> g = Graph("example", inputs=["x"])
@@ -260,6 +260,18 @@ class Stream(Iterator[dict[str, Any]]):
 
 
 def _await(run: Run, number: int, timeout: float | None) -> dict[str, Any]:
+    try:
+        return _outputs(run, number, timeout)
+    except Exception:
+        raise
+    except BaseException:
+        # An interrupt: what was not started shall not start behind the caller's back.
+        with run.state.lock:
+            run.stop(Cancelled(f"{run.plan.graph.name}: interrupted"))
+        raise
+
+
+def _outputs(run: Run, number: int, timeout: float | None) -> dict[str, Any]:
     state, plan = run.state, run.plan
     if threading.current_thread() in state.threads:
         raise RuntimeError(
@@ -267,29 +279,24 @@ def _await(run: Run, number: int, timeout: float | None) -> dict[str, Any]:
             "give the inner run a scheduler of its own"
         )
     end = None if timeout is None else time.monotonic() + timeout
-    try:
-        with state.changed:
-            item = run.items[number]
-            while item.todo and run.stopped is None:
-                left = None if end is None else end - time.monotonic()
-                if left is not None and left <= 0:
-                    run.stop(TimeoutError(_late(run, item, timeout)))
-                else:
-                    state.changed.wait(left)
-            if item.todo == 0:
-                return {name: item.values[slot] for name, slot in plan.outputs.items()}
-            assert run.stopped is not None
-            grace = time.monotonic() + (0 if isinstance(run.stopped, TimeoutError) else GRACE)
-            while run.active and (left := grace - time.monotonic()) > 0:
+    with state.changed:
+        item = run.items[number]
+        while item.todo and run.stopped is None:
+            left = None if end is None else end - time.monotonic()
+            if left is not None and left <= 0:
+                run.stop(TimeoutError(_late(run, item, timeout)))
+            else:
                 state.changed.wait(left)
-            if run.active and not isinstance(run.stopped, TimeoutError):
-                run.stopped.add_note(f"still running after {GRACE:g} s: {', '.join(run.running())}")
-            run.last = None
-    except BaseException:
-        # An interrupt: what was not started shall not start behind the caller's back.
-        with state.lock:
-            run.stop(Cancelled(f"{plan.graph.name}: interrupted"))
-        raise
+        if item.todo == 0:
+            return {name: item.values[slot] for name, slot in plan.outputs.items()}
+        assert run.stopped is not None
+        late = isinstance(run.stopped, TimeoutError)
+        grace = time.monotonic() + (0 if late else GRACE)
+        while run.active and (left := grace - time.monotonic()) > 0:
+            state.changed.wait(left)
+        if run.active and not late:
+            run.stopped.add_note(f"still running after {GRACE:g} s: {', '.join(run.running())}")
+        run.last = None
     raise run.stopped
 
 

@@ -1,6 +1,7 @@
 import collections
 import gc
 import random
+import signal
 import threading
 import time
 import weakref
@@ -248,6 +249,27 @@ def test_an_error_waits_for_what_runs_beside_it(scheduler):
     with pytest.raises(OperationError, match=r"operation 'fails' .* failed: OSError: disk gone"):
         scheduler.run(graph, timeout=30)
     assert ended == ["slow"]
+
+
+def test_an_interrupt_ends_the_run(scheduler):
+    go, ran = threading.Event(), []
+
+    def press_stop():
+        time.sleep(0.05)
+        signal.pthread_kill(threading.main_thread().ident, signal.SIGINT)
+        go.wait(20)
+
+    graph = Graph("interrupted")
+    graph.add("slow", press_stop)
+    graph.add("behind", ran.append, "slow")
+    handle = scheduler.start(graph)
+    with pytest.raises(KeyboardInterrupt):
+        handle.wait(timeout=30)
+    go.set()
+    with pytest.raises(Cancelled, match=r"^interrupted: interrupted$"):
+        handle.wait(timeout=30)
+    assert ran == []
+    assert handle.done
 
 
 def test_an_operation_may_exit_and_is_still_an_error(scheduler):
