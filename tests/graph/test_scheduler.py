@@ -18,7 +18,7 @@ THREADS = {"cpu": 3, "compute": 2}
 
 @pytest.fixture(scope="module")
 def scheduler():
-    with Scheduler(THREADS) as made:
+    with Scheduler(THREADS, name="tested") as made:
         yield made
 
 
@@ -72,7 +72,7 @@ def test_errors_at_random_places_name_the_operation_and_stop_the_run(scheduler):
             if any(int(b[2:]) in behind for b in graph.before(f"op{i}")):
                 behind.add(i)
         assert not (behind - {breaks}) & set(started)
-    assert len(threads_named("cnnkit")) == len(scheduler._state.threads)
+    assert len(threads_named("tested")) == len(scheduler._state.threads)
 
 
 def test_cancelling_at_random_places():
@@ -205,9 +205,9 @@ def test_a_time_out_names_what_runs():
     graph.add("behind", lambda a: a, "a")
     with Scheduler() as scheduler:
         with pytest.raises(TimeoutError) as error:
-            scheduler.run(graph, timeout=0.05)
+            scheduler.run(graph, timeout=0.3)
         assert str(error.value) == (
-            "slow: item 0 not done within 0.05 s: running 'stuck' on copy_in; 2 of 2 operations not done"
+            "slow: item 0 not done within 0.3 s: running 'stuck' on copy_in; 2 of 2 operations not done"
         )
         go.set()
 
@@ -255,7 +255,7 @@ def test_an_interrupt_ends_the_run(scheduler):
     go, ran = threading.Event(), []
 
     def press_stop():
-        time.sleep(0.05)
+        time.sleep(0.3)
         signal.pthread_kill(threading.main_thread().ident, signal.SIGINT)
         go.wait(20)
 
