@@ -7,7 +7,7 @@ import ipywidgets as widgets
 
 from cnnkit.notebook.series import X
 
-ALONE = "a job of several processes keeps one rate in all of them: set it in the program"
+FOLLOWS = "the rates of a job are set by its first process"
 
 
 class Controls:
@@ -17,10 +17,10 @@ class Controls:
         run: whose ``control`` they change.
         x: what the curves run against.
         choose_x: is told when that changes.
-        jobs: processes that train together; rates are steered in a job of one alone.
+        leads: whether this process sets the rates of its job.
     """
 
-    def __init__(self, run: Any, x: str, choose_x: Callable[[str], None], jobs: int = 1) -> None:
+    def __init__(self, run: Any, x: str, choose_x: Callable[[str], None], leads: bool = True) -> None:
         self._run = run
         control = run.control
         self.face = widgets.HTML(layout={"width": "100%"})
@@ -53,9 +53,9 @@ class Controls:
         self.lr.observe(lambda change: setattr(control, "lr_scale", change["new"]), "value")
         self.fetch.observe(lambda change: setattr(control, "fetch_scale", change["new"]), "value")
         sliders = [self.lr, self.fetch] if hasattr(run.engine, "fetch_scale") else [self.lr]
-        if jobs > 1:
+        if not leads:
             for slider in sliders:
-                slider.disabled, slider.tooltip = True, ALONE
+                slider.disabled, slider.tooltip = True, FOLLOWS
         row = {"flex_flow": "row wrap", "align_items": "center"}
         rows = [
             self.face,

@@ -23,6 +23,7 @@ ENDS = {
     "stopped": "stopped: run.fit() or run.start() goes on from here",
     "failed": "failed: the error stands below its cell, or comes from run.wait()",
 }
+WORDS = {"train": "training", "evaluate": "evaluating"}
 
 
 def live_html(
@@ -86,9 +87,8 @@ def text(progress: Progress, monitor: Monitor | None) -> str:
 
 def headline(progress: Progress) -> str:
     """Data, epoch and phase."""
-    phase = ENDS.get(progress.phase, progress.phase)
-    if not progress.ticks and not progress.why:
-        phase = "compiling"
+    phase = progress.phase
+    phase = ENDS.get(phase, WORDS.get(phase, phase))
     return f"{progress.title}: epoch {progress.done:.1f} of {progress.epochs}, {phase}"
 
 
@@ -145,7 +145,7 @@ def _bar(progress: Progress) -> str:
     share = progress.done / progress.epochs if progress.epochs else 0.0
     return (
         f"<div><b>{escape(headline(progress))}</b></div>"
-        f'<div style="margin:2px 0">{sketch.shares([(share, strips.BUSY)], 600, 10)}</div>'
+        f'<div style="margin:2px 0">{sketch.shares([(share, strips.BUSY)], 560, 10)}</div>'
         f"<div>{escape(facts(progress))}</div>"
     )
 
@@ -165,10 +165,8 @@ def _charts(progress: Progress, x: str) -> str:
     name = X[x][1]
     charts = [sketch.chart(loss, name, "loss"), sketch.chart(accuracy, name, "accuracy (%)")]
     if progress.last_round is not None:
-        charts.append(
-            sketch.chart(_fetch_lines(progress, x), name, "fetch_i, local steps a round", zero=True)
-        )
-    return f'<div style="display:flex;flex-wrap:wrap;gap:8px 16px;margin-top:4px">{"".join(charts)}</div>'
+        charts.append(sketch.chart(_fetch_lines(progress, x), name, "fetch_i (local steps)", counts=True))
+    return f'<div style="display:flex;flex-wrap:wrap;gap:8px 12px;margin-top:4px">{"".join(charts)}</div>'
 
 
 def _fetch_lines(progress: Progress, x: str) -> list[Line]:

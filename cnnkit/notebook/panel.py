@@ -117,7 +117,7 @@ class Panel:
         except ImportError:
             self._note = NO_WIDGETS
             return
-        self.controls = Controls(run, self.x, self._choose_x, jax.process_count())
+        self.controls = Controls(run, self.x, self._choose_x, jax.process_index() == 0)
 
     def _choose_x(self, x: str) -> None:
         self.x = x

@@ -72,14 +72,14 @@ def training(run: Any, x: str = "epochs") -> Picture:
     rows = record.rounds()
     if not rows:
         return curves(record, x, ("loss", "accuracy"))
-    figure, axes = style.figure(9.6, 2.7, columns=3)
+    figure, axes = style.figure(8.4, 2.6, columns=3)
     shown = _parts(None, {"": [record]}, columns([record]))
     for ax, name in zip(axes, ("loss", "accuracy")):
         _draw(ax, {"": [record]}, x, name, shown)
     at = {"epochs": "epochs", "examples": "examples"}.get(x)
     xs = [row[at] for row in rows] if at else np.cumsum([row.get("seconds") or 0.0 for row in rows])
     _by_worker(axes[2], np.asarray(xs, float), rows, "fetch")
-    style.label(axes[2], X[x][1], "local steps a round, fetch_i")
+    style.label(axes[2], X[x][1], "fetch_i (local steps)")
     return figure
 
 
@@ -97,7 +97,7 @@ def rounds(run: Any) -> Picture:
         raise ValueError("no rounds have been recorded; runs of several workers record them")
     at = np.array([row["epochs"] for row in rows], float)
     figure, axes = style.figure(7.0, 2.8, columns=2)
-    names = {"fetch": "local steps a round, fetch_i", "busy": "busy share (%)"}
+    names = {"fetch": "fetch_i (local steps)", "busy": "busy share (%)"}
     for ax, (column, name) in zip(axes, names.items()):
         _by_worker(ax, at, rows, column)
         style.label(ax, "epochs", name)

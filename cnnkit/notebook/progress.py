@@ -75,7 +75,9 @@ class Progress:
 
     def __init__(self) -> None:
         self.lock = threading.Lock()
-        self.phase, self.why, self.epochs, self.done, self.examples = "starting", "", 0, 0.0, 0
+        self.why, self.epochs, self.done, self.examples = "", 0, 0.0, 0
+        self._run: Any = None
+        self._paused_at: float | None = None
         self.title, self.folder, self.batch = "", "", 0
         self.epoch_rows: dict[int, dict[str, Any]] = {}
         self.live, self.rounds = Track(), Track()
@@ -91,11 +93,19 @@ class Progress:
         self._begun = self._now = self._ended = time.monotonic()
         self._done_before, self._first = 0.0, _Moment(self._begun, 0, dict(self.clocks))
 
+    @property
+    def phase(self) -> str:
+        """What the run does at this moment, or how it ended."""
+        if self.why or self._run is None:
+            return self.why or "starting"
+        return self._run.phase if self.ticks else "compiling"
+
     # --- from the training thread -------------------------------------------------------------------
 
     def begin(self, run: Any) -> None:
         """Take in what the record holds already: the curve is the file."""
         with self.lock:
+            self._run = run
             self.title, self.folder = str(run.data.name), "" if run.folder is None else str(run.folder)
             self.epochs, self.batch = run.epochs, run.batch
             self.done, self.examples, self._done_before = run.epochs_done, run.examples_seen, run.epochs_done
@@ -109,9 +119,10 @@ class Progress:
         """Note where the run stands."""
         now = time.monotonic()
         with self.lock:
-            if self.phase == "paused":
-                self._paused += now - self._now
-            self._now, self.phase, self.epochs = now, run.phase, run.epochs
+            if self._paused_at is not None:
+                self._paused += now - self._paused_at
+            self._paused_at = now if run.phase == "paused" else None
+            self._now, self.epochs = now, run.epochs
             self.done, self.examples, self.clocks = (
                 run.epochs_done,
                 run.examples_seen,
@@ -121,14 +132,14 @@ class Progress:
             self._recent.append(_Moment(now, self.examples, self.clocks))
             while len(self._recent) > 2 and self._recent[1].at < now - WINDOW:
                 self._recent.popleft()
-            if math.isfinite(loss := run.recent_loss) and self.phase == "train":
+            if math.isfinite(loss := run.recent_loss) and run.phase == "train":
                 self.live.append(Live(self.done, self.examples, self.clocks["train"], loss))
             self._take_rows(run.record.rows)
 
     def end(self, run: Any, why: str) -> None:
         """Note how it ended."""
         with self.lock:
-            self.why = self.phase = why
+            self.why, self._run = why, None
             self.done, self.examples, self.clocks = (
                 run.epochs_done,
                 run.examples_seen,

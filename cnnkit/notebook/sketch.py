@@ -35,7 +35,7 @@ class Line(NamedTuple):
 
 
 def chart(
-    lines: Sequence[Line], x_name: str, y_name: str, width: int = 312, height: int = 176, zero: bool = False
+    lines: Sequence[Line], x_name: str, y_name: str, width: int = 300, height: int = 170, counts: bool = False
 ) -> str:
     """A line chart; text and grid take the colour of the text around them.
 
@@ -43,12 +43,12 @@ def chart(
         lines: those without points are passed over.
         x_name, y_name: of the axes, with units.
         width, height: pixels.
-        zero: whether the y axis begins at 0.
+        counts: whether y is a number of things: its axis begins at 0 and has whole numbers alone.
     """
     finite = [thin(line) for line in lines]
     finite = [line for line in finite if len(line.x)]
-    xs = _range([v for line in finite for v in line.x])
-    ys = _range([v for line in finite for v in line.y] + ([0.0] if zero else []), air=0.05)
+    xs = _range([0.0, *(v for line in finite for v in line.x)])
+    ys = _range([v for line in finite for v in line.y] + ([0.0] if counts else []), air=0.05)
     right, bottom = width - RIGHT, height - BOTTOM
     at_x = lambda v: LEFT + (v - xs[0]) / (xs[1] - xs[0]) * (right - LEFT)
     at_y = lambda v: bottom - (v - ys[0]) / (ys[1] - ys[0]) * (bottom - TOP)
@@ -57,10 +57,10 @@ def chart(
         f'aria-label="{escape(y_name)} against {escape(x_name)}" fill="currentColor" '
         'font-family="sans-serif" font-size="11">'
     ]
-    for value in ticks(*ys, 4):
+    for value in ticks(*ys, 4, 1.0 if counts else 0.0) if finite else ():
         out.append(_rule(LEFT, at_y(value), right, at_y(value)))
         out.append(_text(LEFT - 5, at_y(value) + 4, tick_text(value), "end"))
-    for value in ticks(*xs, 5):
+    for value in ticks(*xs, 5) if finite else ():
         out.append(_rule(at_x(value), TOP, at_x(value), bottom))
         out.append(_text(at_x(value), bottom + 13, tick_text(value), "middle"))
     out.append(_text((LEFT + right) / 2, height - 4, x_name, "middle"))
@@ -101,7 +101,7 @@ def spark(values: Sequence[float], top: float, color: str, width: int = 120, hei
     )
 
 
-def shares(parts: Sequence[tuple[float, str]], width: int = 160, height: int = 12) -> str:
+def shares(parts: Sequence[tuple[float, str]], width: int = 130, height: int = 12) -> str:
     """A bar split into shares of a whole, each (fraction, colour); what they leave is empty."""
     x, drawn = 0.0, []
     for fraction, color in parts:
@@ -125,8 +125,8 @@ def thin(line: Line) -> Line:
     return line._replace(x=x.tolist(), y=y.tolist())
 
 
-def ticks(low: float, high: float, about: int) -> list[float]:
-    """Round numbers in a range, about so many.
+def ticks(low: float, high: float, about: int, least: float = 0.0) -> list[float]:
+    """Round numbers in a range, about so many, at least so far apart.
 
     >>> ticks(0.0, 1.0, 4)
     [0.0, 0.2, 0.4, 0.6, 0.8, 1.0]
@@ -136,6 +136,7 @@ def ticks(low: float, high: float, about: int) -> list[float]:
     raw = (high - low) / about
     unit = 10.0 ** math.floor(math.log10(raw))
     step = min((unit * m for m in (1, 2, 5, 10)), key=lambda s: abs(math.log(s / raw)))
+    step = max(step, least)
     first, last = math.ceil(low / step - 1e-9), math.floor(high / step + 1e-9)
     return [round(i * step, 12) for i in range(first, last + 1)]
 

@@ -32,12 +32,6 @@ NAMES = {
 }
 
 
-HEAD = [
-    "",
-    *(f'<span style="opacity:.75">{name}</span>' for name in ("utilization", "", "memory", "", "power", "")),
-]
-
-
 class Strip(NamedTuple):
     """How a worker spent its time, as shares of it.
 
@@ -77,11 +71,11 @@ def workers_html(strips: Sequence[Strip]) -> str:
     rows = []
     for strip in strips[:MOST_STRIPS]:
         bar = sketch.shares([(share, color) for share, color, _ in strip.parts if color])
-        cells = [strip.name, bar, _shares_html(strip)]
+        cells = [strip.name.replace(" ", "&nbsp;"), bar, _shares_html(strip)]
         if strip.fetch is not None:
             top = max(strip.history, default=strip.fetch) or 1
-            line = sketch.spark(strip.history, top * 1.1, EXCHANGE, 90) if len(strip.history) > 1 else ""
-            cells += [f"fetch <b>{strip.fetch}</b>", line]
+            line = sketch.spark(strip.history, top * 1.1, EXCHANGE, 70) if len(strip.history) > 1 else ""
+            cells += [f"fetch&nbsp;<b>{strip.fetch}</b>", line]
         rows.append(cells)
     more = len(strips) - MOST_STRIPS
     note = f'<div style="opacity:.75">and {more} more workers</div>' if more > 0 else ""
@@ -99,7 +93,7 @@ def workers_text(strips: Iterable[Strip]) -> list[str]:
 
 def devices_html(samples: Sequence[Sample], monitor: Monitor | None = None) -> str:
     """A table with one row a device, the recent past as a line where a monitor knows it."""
-    rows = [HEAD] if monitor else []
+    rows = [_head(samples)] if monitor else []
     for sample in samples:
         used, total = _of(sample, "memory_used"), _of(sample, "memory_total")
         full = sketch.shares([(used / total, BUSY)], 70) if total > 0 else ""
@@ -195,6 +189,13 @@ def shown(value: float, unit: str) -> str:
     return f"{value:.0f} {unit}"
 
 
+def _head(samples: Sequence[Sample]) -> list[str]:
+    power = "power" if any("power" in s.values or "power" in s.missing for s in samples) else ""
+    return [
+        f'<span style="opacity:.75">{name}</span>' for name in ("", "utilization", "", "memory", "", power)
+    ]
+
+
 def _kept_together(text: str) -> str:
     """A text whose numbers stay on one line with their units."""
     return re.sub(r"(?<=\d) (?=%|GB|W|°C)", "&nbsp;", escape(text))
@@ -213,12 +214,11 @@ def _told(sample: Sample, name: str) -> str:
 def _shares_html(strip: Strip) -> str:
     if not strip.parts:
         return "busy share not measured yet"
-    square = '<span style="color:{}">■</span> '
-    return " &nbsp;".join(
-        (square.format(color) if color else '<span style="opacity:.3">■</span> ')
-        + f"{word} {100 * share:.0f} %"
-        for share, color, word in strip.parts
-    )
+    told = []
+    for share, color, word in strip.parts:
+        look = f"color:{color}" if color else "opacity:.3"
+        told.append(f'<span style="{look}">■</span>&nbsp;{word}&nbsp;{100 * share:.0f}&nbsp;%')
+    return " &nbsp;".join(told)
 
 
 def _shares_text(strip: Strip) -> str:

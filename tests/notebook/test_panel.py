@@ -69,11 +69,20 @@ def made(tmp_path_factory):
     return ck.Run(ck.dense(10), DATA, batch=20, epochs=1, folder=tmp_path_factory.mktemp("run"))
 
 
-def further(made, epochs, panel=None):
-    """The run with a panel of its own, and so many epochs to go."""
-    made.watch, made.epochs = panel or Panel(seconds=0.02), made.epoch + epochs
-    made.control.lr_scale = 1.0
+def with_panel(made, panel=None):
+    """The run with a panel of its own."""
+    made.watch, made.control.lr_scale = panel or Panel(seconds=0.02), 1.0
     return made
+
+
+def fit(made, epochs, panel=None):
+    """So many epochs further, in this thread."""
+    return with_panel(made, panel).fit(epochs=made.epoch + epochs)
+
+
+def start(made, epochs, panel=None):
+    """So many epochs further, in the background."""
+    return with_panel(made, panel).start(epochs=made.epoch + epochs)
 
 
 def wait_for(condition, seconds=20.0):
@@ -85,7 +94,7 @@ def wait_for(condition, seconds=20.0):
 
 def endless(made):
     """The run in the background, not ending by itself, its panel drawn at least once."""
-    panel, before = further(made, 10**6).start().watch, made.epochs_done
+    panel, before = start(made, 10**6).watch, made.epochs_done
     wait_for(lambda: panel.controls is not None and made.epochs_done > before and panel.drawings > 0)
     return panel
 
@@ -101,7 +110,7 @@ def cnnkit_threads():
 
 
 def test_fit_leaves_exactly_one_output_with_figure_table_and_text(frontend, made, capsys):
-    further(made, 3).fit()
+    fit(made, 3)
     (last,) = frontend.outputs().values()
     assert set(last.data) == {"text/plain", "text/html", "image/png"}
     accuracy = f"{100 * made.history[-1]['test_accuracy']:.2f} %"
@@ -116,7 +125,7 @@ def test_fit_leaves_exactly_one_output_with_figure_table_and_text(frontend, made
 
 
 def test_a_second_fit_has_an_output_of_its_own_and_the_whole_curve(frontend, made):
-    further(made, 1).fit()
+    fit(made, 1)
     made.fit(epochs=made.epoch + 2)
     first, second = frontend.outputs().values()
     assert f"epoch {made.epoch - 2}.0 of {made.epoch - 2}, done" in first.data["text/plain"]
@@ -125,7 +134,7 @@ def test_a_second_fit_has_an_output_of_its_own_and_the_whole_curve(frontend, mad
 
 
 def test_fit_shows_no_control_and_says_why(frontend, made):
-    further(made, 2).fit()
+    fit(made, 2)
     assert not any(VIEW in message.data for message in frontend.messages)
     live = [m.data["text/html"] for m in frontend.messages if "image/png" not in m.data]
     assert any("fit() holds this kernel" in html for html in live)
@@ -198,10 +207,10 @@ def test_the_fetch_slider_acts_where_there_are_workers_to_set():
 
 
 def test_a_control_that_cannot_act_is_locked_and_says_why():
-    controls = Controls(steered(), "epochs", lambda x: None, jobs=2)
+    controls = Controls(steered(), "epochs", lambda x: None, leads=False)
     assert controls.fetch.disabled
     assert controls.lr.disabled
-    assert "keeps one rate in all of them" in controls.lr.tooltip
+    assert "set by its first process" in controls.lr.tooltip
     assert controls.save.disabled
     assert "give it one: folder=" in controls.save.tooltip
     controls.close()
@@ -222,12 +231,12 @@ def test_workers_fetch_and_busy_shares_are_shown_while_they_train_and_at_the_end
     last = frontend.messages[-1].data
     fetch = team.record.rounds()[-1]["fetch"]
     assert re.search(rf"worker 1: .*, fetch {fetch[1]}", last["text/plain"])
-    assert "worker 0" in last["text/html"]
-    assert Image.open(io.BytesIO(base64.b64decode(last["image/png"]))).size[0] == 1382
+    assert "worker&nbsp;0" in last["text/html"]
+    assert Image.open(io.BytesIO(base64.b64decode(last["image/png"]))).size[0] == 1209
 
 
 def test_the_final_state_is_said_again_in_the_next_cell_once(frontend, made):
-    further(made, 2).start().wait(20)
+    start(made, 2).wait(20)
     before = len(frontend.messages)
     frontend.cell_ends()
     frontend.cell_ends()
@@ -275,7 +284,7 @@ def test_a_view_that_fails_never_ends_the_training(frontend, made, monkeypatch):
 
 
 def endless_without_controls(made):
-    panel, before = further(made, 10**6).start().watch, made.epochs_done
+    panel, before = start(made, 10**6).watch, made.epochs_done
     wait_for(lambda: made.epochs_done > before and panel.drawings > 2)
     return panel
 
@@ -291,11 +300,11 @@ def test_without_widgets_the_panel_still_moves_and_names_the_calls(frontend, mad
 
 
 def test_nothing_is_left_after_twenty_runs(frontend, made):
-    further(made, 1).fit()
+    fit(made, 1)
     widgets, threads = len(widget._instances), threading.active_count()
     for i in range(20):
-        further(made, 1, Panel(seconds=0.02) if i % 4 else made.watch)
-        (made.start().wait(20) if i % 2 else made.fit())
+        panel = Panel(seconds=0.02) if i % 4 else made.watch
+        (start(made, 1, panel).wait(20) if i % 2 else fit(made, 1, panel))
         frontend.cell_ends()
     assert len(widget._instances) == widgets
     assert threading.active_count() <= threads
