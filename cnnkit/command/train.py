@@ -177,8 +177,7 @@ def run(arguments: argparse.Namespace) -> int:
         training.fit()
     except KeyboardInterrupt:
         again = shlex.join(["cnnkit", *arguments.argv])
-        done = f"stopped at epoch {training.epochs_done:.2f} of {training.epochs}, saved in {training.folder}"
-        raise KeyboardInterrupt(f"{done}; to go on: {again}") from None
+        raise KeyboardInterrupt(f"stopped; {_saved(training)}. To go on: {again}") from None
     if jax.process_index() == 0:
         print(told(training))
     return 0
@@ -223,6 +222,15 @@ def told(training: "Run") -> str:
         )
     seconds = f"{row['train_total']:.1f} s of training, {row['compile_total']:.1f} s of compiling"
     return f"{', '.join(lines)}; {seconds}\nrecord, settings and checkpoint: {training.folder}"
+
+
+def _saved(training: "Run") -> str:
+    """What lies on disk: after a second Ctrl-C, which ends at once, it is an earlier checkpoint or none."""
+    facts = training.keeper.facts()
+    if facts is None:
+        return f"no checkpoint is in {training.folder} yet"
+    epoch = facts["epoch"] + facts["position"] / training.mini_batches
+    return f"{training.folder} holds the checkpoint of epoch {epoch:.2f} of {training.epochs}"
 
 
 def _prepare_devices(wanted: int | None) -> None:

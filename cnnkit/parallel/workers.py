@@ -13,6 +13,7 @@ import numpy as np
 from jax.sharding import AxisType, Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 
+from cnnkit.parallel.emulate import emulate  # noqa: F401  (handed on as cnnkit.workers.emulate)
 from cnnkit.parallel.meeting import roll_call
 
 AXIS = "worker"

@@ -1,0 +1,325 @@
+"""The command line: help, training and going on, lists and pictures, and errors of one line."""
+
+import inspect
+import json
+import re
+import signal
+import subprocess
+import sys
+
+import pytest
+
+import cnnkit as ck
+from cnnkit.command import main, reproduce
+from cnnkit.command import train as train_command
+from cnnkit.command.main import make_parser
+from cnnkit.train import report
+
+NET = "import cnnkit as ck\n\ndef net(classes):\n    return ck.serial(ck.dense(16), ck.relu(), ck.dense(classes))\n"
+COMMANDS = ("train", "data", "summary", "plot", "runs", "lab", "launch")
+
+
+@pytest.fixture
+def here(tmp_path, monkeypatch):
+    """A working directory with a small network in it."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "small.py").write_text(NET)
+    return tmp_path
+
+
+def trained(*more):
+    return main(["train", "small.py:net", "--take", "256", "--epochs", "2", *more])
+
+
+def test_help_lists_every_command_and_each_has_its_own(capsys):
+    with pytest.raises(SystemExit) as end:
+        main(["--help"])
+    assert end.value.code == 0
+    told = capsys.readouterr().out
+    for command in COMMANDS:
+        assert f"\n    {command} " in told
+        with pytest.raises(SystemExit) as end:
+            main([command, "--help"])
+        assert end.value.code == 0
+        assert "usage: cnnkit " + command in capsys.readouterr().out
+
+
+def test_python_m_cnnkit_is_the_command():
+    done = subprocess.run([sys.executable, "-m", "cnnkit", "--version"], capture_output=True, text=True)
+    assert (done.returncode, done.stdout) == (0, f"cnnkit {ck.__version__}\n")
+
+
+def test_options_of_train_are_those_of_run_with_the_same_defaults(here):
+    parsed = make_parser().parse_args(["train"])
+    python = {
+        name: parameter.default
+        for name, parameter in inspect.signature(ck.Run).parameters.items()
+        if name not in ("net", "data", "watch")
+    }
+    assert set(python) <= set(vars(parsed))
+    assert set(vars(parsed)) - set(python) == {
+        "net",
+        "data",
+        "size",
+        "hold_out",
+        "take",
+        "lr",
+        "handler",
+        "traceback",
+    }
+    assert parsed.data == inspect.signature(ck.load).parameters["name"].default
+    # Run takes an optimizer's object where the command takes its name; the settings below tell whether they agree.
+    assert {k: getattr(parsed, k) for k in python if k != "optimizer"} == {
+        k: v for k, v in python.items() if k != "optimizer"
+    }
+    parsed = make_parser().parse_args(["train", "small.py:net"])
+    data = ck.load()
+    typed, written = train_command.make(parsed, data), ck.Run(typed_net(), data, folder="runs/other")
+    assert typed.config == written.config
+    assert str(typed.folder) == "runs/digits-net-0"
+
+
+def typed_net():
+    return ck.serial(ck.dense(16), ck.relu(), ck.dense(10))
+
+
+def test_every_option_reaches_the_run(here):
+    typed = [
+        *("train", "small.py:net", "--batch", "64", "--epochs", "3", "--seed", "5", "--folder", "runs/x"),
+        *(
+            "--optimizer",
+            "sgd(momentum=0.8)",
+            "--lr",
+            "one_cycle(0.2)",
+            "--augment",
+            "rotate(5)",
+            "--no-normalize",
+        ),
+        *("--loss", "cross_entropy", "--smoothing", "0.1", "--dtype", "bfloat16", "--workers", "2"),
+        *("--mode", "local", "--fetch", "balanced(every(4))", "--delay", "1", "--exchange", "ring"),
+        *("--payload", "bfloat16", "--momentum", "average", "--outer", "nesterov", "--outer-lr", "0.6"),
+        *("--outer-momentum", "0.5", "--emulate", "1,0.5", "--judge", "test,train", "--evaluate-every", "2"),
+        *("--checkpoint-every", "7"),
+    ]
+    config = train_command.make(make_parser().parse_args(typed), ck.load()).config
+    wanted = ck.Run(
+        typed_net(),
+        ck.load(),
+        batch=64,
+        epochs=3,
+        seed=5,
+        folder="runs/x",
+        optimizer=ck.optim.sgd(ck.optim.one_cycle(0.2), momentum=0.8),
+        augment=ck.augment.rotate(5),
+        normalize=False,
+        smoothing=0.1,
+        dtype="bfloat16",
+        workers=2,
+        fetch=ck.fetch.balanced(ck.fetch.every(4)),
+        delay=1,
+        exchange="ring",
+        payload="bfloat16",
+        momentum="average",
+        outer="nesterov",
+        outer_lr=0.6,
+        outer_momentum=0.5,
+        emulate=ck.workers.emulate([1, 0.5]),
+        judge=("test", "train"),
+        evaluate_every=2,
+        checkpoint_every=7.0,
+    ).config
+    assert config == wanted
+
+
+def test_training_leaves_a_run_that_is_listed_drawn_and_gone_on_with(here, capsys):
+    assert trained() == 0
+    told = capsys.readouterr().out
+    history = ck.Run.load("runs/digits-net-0", data=ck.load().take(train=256)).history
+    accuracy = history[-1]["test_accuracy"]
+    assert f"test accuracy {100 * accuracy:.2f} % ({round(360 * (1 - accuracy))} of 360 wrong)" in told
+    assert "record, settings and checkpoint: runs/digits-net-0" in told
+
+    assert main(["runs"]) == 0
+    listed = capsys.readouterr().out.splitlines()
+    assert listed[0].split() == ["folder", "network", "data", "epochs", "test", "%", "train", "s"]
+    assert listed[1].split()[:8] == ["runs/digits-net-0", "dense", "16,", "dense", "10", "digits", "2", "of"]
+    assert f"{100 * accuracy:.2f}" in listed[1]
+
+    assert main(["plot", "runs/digits-net-0"]) == 0
+    assert capsys.readouterr().out == "runs/digits-net-0/curves.png\n"
+    assert (here / "runs/digits-net-0/curves.png").read_bytes()[:4] == b"\x89PNG"
+    assert main(["plot", "a=runs/digits-net-0", "--y", "loss", "lr", "--out", "two.svg"]) == 0
+    assert "<svg" in (here / "two.svg").read_text()
+
+    assert trained() == 0
+    assert "runs/digits-net-0 is done; for more give a larger --epochs" in capsys.readouterr().out
+    assert trained("--epochs", "3") == 0
+    assert "goes on from epoch 2.00 of 3\nepoch 3/3" in capsys.readouterr().out
+    assert trained("--batch", "32") == 2
+    error = capsys.readouterr().err
+    assert error.startswith(
+        "cnnkit: runs/digits-net-0 holds another run: batch was 128, is 32. Give the same"
+    )
+    assert error.count("\n") == 1
+
+
+AGAIN = "To go on: cnnkit train small.py:net --take 256 --epochs 2 --epochs 4 --folder 'runs/my run'\n"
+
+
+def interrupted(monkeypatch, capsys, times):
+    """What is said when the first epochs end with so many Ctrl-Cs."""
+    left = iter(range(times))
+    with monkeypatch.context() as patch:
+        patch.setattr(
+            report.Lines, "row", lambda self, run, row: [signal.raise_signal(signal.SIGINT) for _ in left]
+        )
+        assert trained("--epochs", "4", "--folder", "runs/my run") == 130
+    return capsys.readouterr().err
+
+
+def test_ctrl_c_saves_says_how_to_go_on_and_the_same_command_does(here, capsys, monkeypatch):
+    told = interrupted(monkeypatch, capsys, times=1)
+    found = re.fullmatch(
+        r"cnnkit: stopped; runs/my run holds the checkpoint of epoch ([12]\.\d\d) of 4\. (.*)", told, re.S
+    )
+    assert found is not None, told
+    assert found[2] == AGAIN
+    assert trained("--epochs", "4", "--folder", "runs/my run") == 0
+    assert f"goes on from epoch {found[1]} of 4\n" in capsys.readouterr().out
+    rows = [json.loads(line) for line in (here / "runs/my run/record.jsonl").read_text().splitlines()]
+    assert [row["epoch"] for row in rows if row["kind"] == "epoch"] == [1, 2, 3, 4]
+
+
+def test_a_second_ctrl_c_ends_at_once_and_does_not_claim_to_have_saved(here, capsys, monkeypatch):
+    told = interrupted(monkeypatch, capsys, times=2)
+    assert told == f"cnnkit: stopped; no checkpoint is in runs/my run yet. {AGAIN}"
+
+
+def test_workers_are_drawn_by_round(here, capsys):
+    assert trained("--workers", "2", "--batch", "32", "--fetch", "2", "--folder", "runs/two") == 0
+    assert main(["plot", "runs/two", "--rounds"]) == 0
+    assert (here / "runs/two/rounds.png").stat().st_size > 2000
+
+
+@pytest.mark.parametrize(
+    ("argv", "told"),
+    [
+        (["train", "lenett"], "cnnkit: unknown network 'lenett': did you mean 'lenet'? Known: "),
+        (["train", "lenet"], "cnnkit: layer 3 (conv 50 5×5) got 2×2×20: a window of 5 does not fit"),
+        (["train", "--data", "mnits"], "cnnkit: unknown data set 'mnits': did you mean 'mnist'?"),
+        (
+            ["train", "--hold-out", "2.5"],
+            "cnnkit: hold_out of digits: a fraction must lie between 0 and 1, got 2.5",
+        ),
+        (
+            ["train", "small.py:net", "--fetch", "evry(4)"],
+            "cnnkit: unknown fetch policy 'evry': did you mean 'every'?",
+        ),
+        (
+            ["train", "small.py:net", "--exchange", "rin"],
+            "cnnkit: unknown exchange 'rin': did you mean 'ring'?",
+        ),
+        (["train", "small.py:net", "--emulate", "7"], "cnnkit: speeds to emulate are between 1/60 and 1"),
+        (["summary", "lenet", "--shape", "8,8,1"], "cnnkit: layer 3 (conv 50 5×5) got 2×2×20"),
+        (["plot", "gone"], "cnnkit: gone holds no record.jsonl"),
+        (["plot", "a=x", "y"], "cnnkit: give every folder a label, or none"),
+        (["plot", "x", "y", "--rounds"], "cnnkit: --rounds draws one run; give one folder"),
+        (["runs", "gone"], "cnnkit: gone: no such folder"),
+        (["data", "fetch", "imagenet"], "cnnkit: unknown data set 'imagenet': "),
+    ],
+)
+def test_a_users_mistake_is_one_line_and_status_2(here, capsys, argv, told):
+    assert main(argv) == 2
+    error = capsys.readouterr().err
+    assert error.startswith(told)
+    assert error.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("argv", "told"),
+    [
+        (["trian"], "cnnkit: argument COMMAND: invalid choice: 'trian' (choose from"),
+        (
+            ["train", "--epochs", "0"],
+            "cnnkit train: argument --epochs: '0' is not a whole number of at least 1",
+        ),
+        (
+            ["train", "--momentum", "0.9"],
+            "the strength goes with the optimizer: --optimizer 'sgd(momentum=0.9)'",
+        ),
+        (["train", "--emulate", "fast"], "'fast' is not a list of speeds, as 1,0.5"),
+        (["summary", "lenet", "--shape", "8,8"], "'8,8' is not height, width and channels, as 28,28,1"),
+        (["data", "describe"], "the following arguments are required: NAME; see cnnkit data describe --help"),
+    ],
+)
+def test_what_cannot_be_parsed_is_one_line_that_points_to_help(capsys, argv, told):
+    with pytest.raises(SystemExit) as end:
+        main(argv)
+    error = capsys.readouterr().err
+    assert (end.value.code, error.count("\n")) == (2, 1)
+    assert told in error
+    assert error.endswith("--help\n")
+
+
+def test_a_fault_that_is_not_the_users_keeps_its_traceback(here):
+    (here / "faulty.py").write_text(
+        "def net(classes):\n    return [][classes]\n\ndef other(classes):\n    return int('x')\n"
+    )
+    with pytest.raises(IndexError):
+        main(["train", "faulty.py:net"])
+    with pytest.raises(ValueError, match="invalid literal"):
+        main(["train", "faulty.py:other"])
+    with pytest.raises(ValueError, match="unknown network"):
+        main(["--traceback", "train", "lenett"])
+
+
+def test_data_sets_are_listed_and_described(capsys, monkeypatch, tmp_path):
+    monkeypatch.setenv("CNNKIT_DATA", str(tmp_path))
+    assert main(["data"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.split()[0] for line in lines] == ["digits", "mnist", "fashion_mnist", "cifar10", "cifar100"]
+    assert lines[0].endswith("digits.npz")
+    assert main(["data", "describe", "digits"]) == 0
+    assert "train          1,437 examples, 139 to 146 a class" in capsys.readouterr().out
+    assert main(["data", "fetch", "digits"]) == 0
+    assert capsys.readouterr().out.startswith("digits: verified, in bundled with cnnkit")
+
+
+def test_a_summary_takes_its_shape_from_a_set_or_from_numbers(capsys):
+    assert main(["summary", "lenet", "--shape", "28,28,1"]) == 0
+    assert "431,080" in capsys.readouterr().out
+    assert main(["summary", "lenet", "--shape", "28x28x1", "--classes", "26"]) == 0
+    assert "439,096" in capsys.readouterr().out
+
+
+EXPERIMENT = """
+from cnnkit.experiments import Experiment
+from cnnkit.experiments.base import row
+from cnnkit.notebook import style
+
+EXPERIMENT = Experiment(
+    "toy", "a toy", "section 0", {"smoke": {"n": 1}, "small": {"n": 2}},
+    lambda settings, folder: [row("case", "figure", [float(settings["n"])], "s")],
+    lambda rows: style.figure()[0],
+)
+"""
+
+
+def test_reproduce_is_listed_once_there_are_experiments(here, capsys, monkeypatch):
+    monkeypatch.setattr(reproduce, "available", list)
+    with pytest.raises(SystemExit):
+        main(["reproduce", "toy"])
+    assert "invalid choice: 'reproduce'" in capsys.readouterr().err
+    monkeypatch.undo()
+    monkeypatch.chdir(here)
+    monkeypatch.syspath_prepend(here)
+    (here / "toy_experiment.py").write_text(EXPERIMENT)
+    experiments = {"toy": "toy_experiment", "later": "cnnkit.experiments.not_yet"}
+    monkeypatch.setattr("cnnkit.experiments.EXPERIMENTS", experiments)
+    monkeypatch.setattr("cnnkit.experiments.base.EXPERIMENTS", experiments)
+    assert reproduce.available() == ["toy"]
+    assert main(["reproduce", "toy", "n=5", "--folder", "out"]) == 0
+    assert "5 ± 0 s" in capsys.readouterr().out
+    assert {path.name for path in (here / "out").iterdir()} >= {"toy.json", "toy.png", "toy.svg"}
+    assert main(["reproduce", "tory"]) == 2
+    assert capsys.readouterr().err == "cnnkit: unknown experiment 'tory': did you mean 'toy'? Known: toy\n"
