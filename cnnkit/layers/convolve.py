@@ -76,12 +76,17 @@ def convolve(x: jax.Array, w: jax.Array, window: Window, algorithm: str = "auto"
 
 def same_axes(*arrays: jax.Array) -> list[jax.Array]:
     """The arrays, all varying over the same mesh axes: inside shard_map a written-out gradient needs it."""
-    varying: list[frozenset] = [getattr(jax.typeof(a), "vma", frozenset()) for a in arrays]
-    everywhere: frozenset = frozenset().union(*varying)
+    varying = [_varying(a) for a in arrays]
+    everywhere = frozenset[str]().union(*varying)
     return [
         lax.pcast(a, tuple(everywhere - v), to="varying") if everywhere - v else a
         for a, v in zip(arrays, varying)
     ]
+
+
+def _varying(x: jax.Array) -> frozenset[str]:
+    kind = jax.typeof(x)
+    return getattr(getattr(kind, "manual_axis_type", kind), "varying", frozenset())
 
 
 def _xla(x, w, window: Window, spread: Pair = (1, 1)):

@@ -3,8 +3,25 @@
 from collections.abc import Callable
 
 from cnnkit.layers import Layer
+from cnnkit.nets.alexnet import alexnet
+from cnnkit.nets.cuda_cnn import cuda_cnn_cifar10, cuda_cnn_mnist
+from cnnkit.nets.googlenet import googlenet
 from cnnkit.nets.lenet import lenet
+from cnnkit.nets.purine import inception_cifar10, nin_cifar10
+from cnnkit.nets.resnet import resnet18, resnet18_cifar
+from cnnkit.nets.vgg import vgg16
 
-NAMES: dict[str, Callable[[int], Layer]] = {"lenet": lenet}
+NAMES: dict[str, Callable[[int], Layer]] = {
+    "alexnet": alexnet,
+    "cuda_cnn_cifar10": cuda_cnn_cifar10,
+    "cuda_cnn_mnist": cuda_cnn_mnist,
+    "googlenet": googlenet,
+    "inception_cifar10": inception_cifar10,
+    "lenet": lenet,
+    "nin_cifar10": nin_cifar10,
+    "resnet18": resnet18,
+    "resnet18_cifar": resnet18_cifar,
+    "vgg16": vgg16,
+}
 
-__all__ = ["NAMES", "lenet"]
+__all__ = ["NAMES", *NAMES]

@@ -1,19 +1,83 @@
-"""Networks: parameter counts as documented, and that they compute."""
+"""Networks: parameter counts as documented, and that they train."""
+
+import re
 
 import jax
 import jax.numpy as jnp
+import numpy as np
+import pytest
 
-from cnnkit import nets
+from cnnkit import losses, nets
+from cnnkit.layers import outline, rebuild, summary
+
+DOCUMENTED = {
+    "alexnet": ((227, 227, 3), 1000, 60_965_224),
+    "cuda_cnn_cifar10": ((24, 24, 3), 10, 5_077_898),
+    "cuda_cnn_mnist": ((28, 28, 1), 10, 582_026),
+    "googlenet": ((224, 224, 3), 1000, 6_998_552),
+    "inception_cifar10": ((32, 32, 3), 10, 175_434),
+    "lenet": ((28, 28, 1), 10, 431_080),
+    "nin_cifar10": ((32, 32, 3), 10, 966_986),
+    "resnet18": ((224, 224, 3), 1000, 11_689_512),
+    "resnet18_cifar": ((32, 32, 3), 10, 11_173_962),
+    "vgg16": ((224, 224, 3), 1000, 138_357_544),
+}
 
 
-def count(net, shape):
-    params, _, _ = jax.eval_shape(lambda key: (*net.init(key, shape)[:2], 0), jax.random.key(0))
-    return sum(p.size for p in jax.tree.leaves(params))
+@pytest.mark.parametrize("name", nets.NAMES)
+def test_parameters_are_as_many_as_documented(name):
+    shape, classes, parameters = DOCUMENTED[name]
+    net = nets.NAMES[name](classes)
+    params, _, out = outline(net, shape)
+    assert out == (classes,)
+    assert sum(p.size for p in jax.tree.leaves(params)) == parameters
 
 
-def test_lenet_has_431080_parameters_and_ten_logits():
-    net = nets.lenet()
-    assert count(net, (28, 28, 1)) == 431_080
-    params, state, shape = net.init(jax.random.key(0), (28, 28, 1))
-    y, _ = net.apply(params, state, jnp.ones((2, 28, 28, 1)))
-    assert y.shape == (2, *shape) == (2, 10)
+SMALL = {"lenet": (28, 28, 1), "cuda_cnn_mnist": (28, 28, 1), "cuda_cnn_cifar10": (24, 24, 3)}
+SMALL |= {"nin_cifar10": (16, 16, 3), "inception_cifar10": (16, 16, 3), "resnet18_cifar": (8, 8, 3)}
+
+
+@pytest.mark.parametrize("name", SMALL)
+def test_a_step_down_the_gradient_lowers_the_loss(name):
+    net = nets.NAMES[name](10)
+    params, state, _ = net.init(jax.random.key(0), SMALL[name])
+    x = jnp.asarray(np.random.default_rng(0).standard_normal((2, *SMALL[name])), jnp.float32)
+    labels = jnp.array([3, 7])
+
+    def loss(params):
+        logits, _ = net.apply(params, state, x, key=jax.random.key(1), train=True)
+        return losses.cross_entropy(logits, labels).sum()
+
+    before, gradient = jax.value_and_grad(loss)(params)
+    size = jnp.sqrt(sum(jnp.square(g).sum() for g in jax.tree.leaves(gradient)))
+    step = 0.01 / size
+    after = loss(jax.tree.map(lambda p, g: p - step * g, params, gradient))
+    # A small step along the gradient lowers the loss by its length times the gradient's.
+    np.testing.assert_allclose(before - after, 0.01 * size, rtol=0.2)
+
+
+@pytest.mark.parametrize("name", nets.NAMES)
+def test_every_network_is_built_again_from_its_description(name):
+    net = nets.NAMES[name](10)
+    again = rebuild(net.describe())
+    assert again.describe() == net.describe()
+    shape = DOCUMENTED[name][0]
+    assert str(summary(again, shape)) == str(summary(net, shape))
+
+
+def test_the_last_layer_of_nin_learns_at_a_tenth():
+    last = nets.nin_cifar10().parts[7]
+    assert (last.kind, last.lr, last.decay) == ("conv", 0.1, 1e-4)
+    assert last.config["init"] == ("normal", 0.05)
+
+
+def test_alexnet_splits_what_two_gpus_held():
+    groups = [part.config["groups"] for part in nets.alexnet().parts if part.kind == "conv"]
+    assert groups == [1, 2, 1, 2, 2]
+
+
+def test_resnets_stem_is_chosen_by_name():
+    shapes = {stem: outline(nets.resnet18(10, stem=stem), (32, 32, 3))[2] for stem in ("imagenet", "cifar")}
+    assert shapes == {"imagenet": (10,), "cifar": (10,)}
+    with pytest.raises(ValueError, match=re.escape("unknown stem 'cifra': did you mean 'cifar'?")):
+        nets.resnet18(10, stem="cifra")
