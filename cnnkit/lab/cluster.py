@@ -158,7 +158,15 @@ class Cluster:
             more = dict(env or {})
             if self._gpus[i]:
                 more = {**environment.OVER_THE_LINK, "NCCL_SOCKET_IFNAME": "=link", **more}
-            place = environment.process(i, len(self), coordinator, self._workers, self._gpus[i], more)
+            place = environment.process(
+                i,
+                len(self),
+                coordinator,
+                devices=self._workers,
+                gpus=self._gpus[i],
+                cores=self._cores[i],
+                more=more,
+            )
             self._ask(
                 "start",
                 job=job.number,

@@ -10,7 +10,14 @@ OVER_THE_LINK = {"NCCL_P2P_DISABLE": "1", "NCCL_SHM_DISABLE": "1", "NCCL_IB_DISA
 
 
 def process(
-    rank: int, count: int, coordinator: str, devices: int, gpus: Sequence[str], more: Mapping[str, str]
+    rank: int,
+    count: int,
+    coordinator: str,
+    *,
+    devices: int = 1,
+    gpus: Sequence[str] = (),
+    cores: Sequence[int] = (),
+    more: Mapping[str, str] | None = None,
 ) -> dict[str, str]:
     """The environment of one process of a job: the caller's, with its place in the job.
 
@@ -20,6 +27,7 @@ def process(
         coordinator: host:port where process 0 listens for the others.
         devices: how many CPU devices JAX shows it, when it has no GPU.
         gpus: those it may use, as CUDA numbers or UUIDs; none for CPU.
+        cores: those it is pinned to, if any.
         more: further variables, which win.
     """
     # A proxy outside would be asked for the way to the coordinator.
@@ -31,12 +39,13 @@ def process(
         # "python" is then the interpreter with the packages, also where no environment was activated.
         "PATH": os.pathsep.join([str(Path(sys.executable).parent), env.get("PATH", os.defpath)]),
         "PYTHONUNBUFFERED": "1",
+        "JAX_NUM_CPU_DEVICES": str(devices),
     }
-    if gpus:
-        env["CUDA_VISIBLE_DEVICES"] = ",".join(gpus)
-    else:
-        env |= {"JAX_PLATFORMS": "cpu", "JAX_NUM_CPU_DEVICES": str(devices)}
-    return env | dict(more)
+    env |= {"CUDA_VISIBLE_DEVICES": ",".join(gpus)} if gpus else {"JAX_PLATFORMS": "cpu"}
+    if len(cores) == 1:
+        # XLA sizes its pool by it; a single thread cannot wait for an exchange and compute beside it.
+        env.setdefault("NPROC", "2")
+    return env | dict(more or {})
 
 
 def gpus() -> list[str]:

@@ -33,7 +33,7 @@ def main(channel_fd: str, owner_pid: str, settings_json: str) -> None:
     """
     channel, owner = socket.socket(fileno=int(channel_fd)), int(owner_pid)
     settings = json.loads(settings_json)
-    watched = os.pidfd_open(owner)
+    watched = kernel.pidfd_open(owner)
     if os.getppid() != owner:
         return
     try:
@@ -63,7 +63,7 @@ def main(channel_fd: str, owner_pid: str, settings_json: str) -> None:
 
 def _wait(inner: int, owner: int) -> None:
     """Until the inner process ends; it is killed if the owner ends first."""
-    ended = os.pidfd_open(inner)
+    ended = kernel.pidfd_open(inner)
     waiting = select.poll()
     for fd in (ended, owner):
         waiting.register(fd, select.POLLIN)

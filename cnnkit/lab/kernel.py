@@ -14,10 +14,15 @@ PR_SET_PDEATHSIG = 1
 _libc = ctypes.CDLL(None, use_errno=True)
 
 
-def _call(name: str, *args: object) -> None:
-    if getattr(_libc, name)(*args) != 0:
+PIDFD_OPEN = 434  # the call's number on every processor but one long gone
+
+
+def _call(name: str, *args: object) -> int:
+    result = getattr(_libc, name)(*args)
+    if result < 0:
         number = ctypes.get_errno()
         raise OSError(number, f"{name}: {os.strerror(number)}")
+    return result
 
 
 def unshare(flags: int) -> None:
@@ -38,6 +43,13 @@ def sethostname(name: str) -> None:
 def die_with_parent(signal: int) -> None:
     """Have the kernel send this process the signal when the thread that made it ends."""
     _call("prctl", PR_SET_PDEATHSIG, signal, 0, 0, 0)
+
+
+def pidfd_open(pid: int) -> int:
+    """A descriptor that becomes readable when the process ends; conda's Python lacks os.pidfd_open."""
+    fd = _call("syscall", PIDFD_OPEN, pid, 0)
+    os.set_inheritable(fd, False)
+    return fd
 
 
 def mount(source: str, target: str, kind: str | None, flags: int = 0) -> None:

@@ -116,7 +116,9 @@ def launch(
     cores = environment.share(environment.own_cores(), count) if pin else [[] for _ in range(count)]
     coordinator = f"127.0.0.1:{_free_port()}"
     places = [
-        environment.process(i, count, coordinator, workers_per_process, dealt[i], env or {})
+        environment.process(
+            i, count, coordinator, devices=workers_per_process, gpus=dealt[i], cores=cores[i], more=env
+        )
         for i in range(count)
     ]
     with tempfile.TemporaryDirectory(prefix="cnnkit-launch-") as temporary:

@@ -31,11 +31,11 @@ def burst(rate: float) -> int:
 
 
 def limit(rate: float) -> int:
-    """Bytes that may wait at an end: a tenth of a second's worth, at least two large segments, at most 1 MB.
+    """Bytes that may wait at an end: what takes 50 ms to send, at least 32 kB, at most 1 MB.
 
-    With more, TCP on a slow link sees its round trip grow to seconds and takes as long to find the rate.
+    With more, TCP on a slow link sees its round trip grow to a second, and takes long to find the rate.
     """
-    return int(min(max(rate / 8 * 0.1, 128 * 1024), 1_000_000))
+    return int(min(max(rate / 8 * 0.05, 32 * 1024), 1_000_000))
 
 
 @contextmanager

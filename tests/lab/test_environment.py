@@ -13,7 +13,7 @@ from cnnkit.lab import environment
 def test_a_process_knows_its_place(monkeypatch):
     monkeypatch.setenv("HTTPS_PROXY", "http://elsewhere:3128")
     monkeypatch.setenv("NCCL_NVLS_ENABLE", "0")
-    env = environment.process(1, 4, "node0:20001", 2, [], {"MORE": "x"})
+    env = environment.process(1, 4, "node0:20001", devices=2, more={"MORE": "x"})
     assert env["CNNKIT_COORDINATOR"] == "node0:20001"
     assert (env["CNNKIT_PROCESS"], env["CNNKIT_PROCESSES"]) == ("1", "4")
     assert (env["JAX_PLATFORMS"], env["JAX_NUM_CPU_DEVICES"]) == ("cpu", "2")
@@ -24,10 +24,18 @@ def test_a_process_knows_its_place(monkeypatch):
 
 def test_a_process_with_gpus(monkeypatch):
     monkeypatch.delenv("JAX_PLATFORMS", raising=False)
-    env = environment.process(0, 1, "x:1", 2, ["4", "5"], {})
+    env = environment.process(0, 1, "x:1", devices=2, gpus=["4", "5"])
     assert env["CUDA_VISIBLE_DEVICES"] == "4,5"
-    assert "JAX_NUM_CPU_DEVICES" not in env
     assert "JAX_PLATFORMS" not in env
+
+
+def test_a_process_on_one_core_has_two_threads_unless_told(monkeypatch):
+    monkeypatch.delenv("NPROC", raising=False)
+    assert environment.process(0, 1, "x:1", cores=[5])["NPROC"] == "2"
+    assert "NPROC" not in environment.process(0, 1, "x:1", cores=[5, 6])
+    assert environment.process(0, 1, "x:1", cores=[5], more={"NPROC": "1"})["NPROC"] == "1"
+    monkeypatch.setenv("NPROC", "3")
+    assert environment.process(0, 1, "x:1", cores=[5])["NPROC"] == "3"
 
 
 def test_gpus_are_those_left_visible(monkeypatch):
