@@ -9,6 +9,7 @@ from cnnkit.nets.googlenet import googlenet
 from cnnkit.nets.lenet import lenet
 from cnnkit.nets.purine import inception_cifar10, nin_cifar10
 from cnnkit.nets.resnet import resnet18, resnet18_cifar
+from cnnkit.nets.tiny import tiny
 from cnnkit.nets.vgg import vgg16
 
 NAMES: dict[str, Callable[[int], Layer]] = {
@@ -21,6 +22,7 @@ NAMES: dict[str, Callable[[int], Layer]] = {
     "nin_cifar10": nin_cifar10,
     "resnet18": resnet18,
     "resnet18_cifar": resnet18_cifar,
+    "tiny": tiny,
     "vgg16": vgg16,
 }
 

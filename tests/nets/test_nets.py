@@ -20,6 +20,7 @@ DOCUMENTED = {
     "nin_cifar10": ((32, 32, 3), 10, 966_986),
     "resnet18": ((224, 224, 3), 1000, 11_689_512),
     "resnet18_cifar": ((32, 32, 3), 10, 11_173_962),
+    "tiny": ((8, 8, 1), 10, 62_250),
     "vgg16": ((224, 224, 3), 1000, 138_357_544),
 }
 
@@ -34,7 +35,7 @@ def test_parameters_are_as_many_as_documented(name):
 
 
 SMALL = {"lenet": (28, 28, 1), "cuda_cnn_mnist": (28, 28, 1), "cuda_cnn_cifar10": (24, 24, 3)}
-SMALL |= {"nin_cifar10": (16, 16, 3), "inception_cifar10": (16, 16, 3), "resnet18_cifar": (8, 8, 3)}
+SMALL |= {"nin_cifar10": (16, 16, 3), "inception_cifar10": (16, 16, 3), "resnet18_cifar": (8, 8, 3), "tiny": (8, 8, 1)}
 
 
 @pytest.mark.parametrize("name", SMALL)
