@@ -7,7 +7,7 @@ from cnnkit.layers.convolve import ALGORITHMS, Window, columns, convolve
 from cnnkit.layers.dense import count, not_negative
 from cnnkit.layers.initial import Initial, check_initial, initial_weights
 from cnnkit.layers.layer import Layer, ShapeError, serial
-from cnnkit.layers.window import Padding, check_padding, need_image, out_size, pair, resolve, times
+from cnnkit.layers.window import Padding, check_padding, need_image, out_size, pair, resolve, times, title
 from cnnkit.names import choose
 
 
@@ -90,7 +90,7 @@ def conv(
         ),
         decay=not_negative(decay, "decay"),
         lr=not_negative(lr, "lr"),
-        title=_title("conv", config),
+        title=title("conv", config),
     )
 
 
@@ -146,7 +146,7 @@ def local(
         flops=lambda shape, out: (2 * size[0] * size[1] * shape[-1] + bias) * out[0] * out[1] * features,
         decay=not_negative(decay, "decay"),
         lr=not_negative(lr, "lr"),
-        title=_title("local", config),
+        title=title("local", config),
     )
 
 
@@ -166,27 +166,3 @@ def nin(features: int, size, *more: int, activation: Layer | None = None, **sett
     for f in more:
         layers += [conv(f, 1, **shared), act]
     return serial(*layers)
-
-
-def _title(kind, config) -> str:
-    """What a summary shows: features, size, and the settings that are not the usual ones."""
-    usual = {
-        "stride": (1, 1),
-        "padding": "valid",
-        "dilation": (1, 1),
-        "groups": 1,
-        "bias": True,
-        "algorithm": "auto",
-    }
-    words = [kind, str(config["features"]), times(config["size"])]
-    for key, value in config.items():
-        if key in usual and value != usual[key]:
-            words.append(f"{key}={_short(value)}")
-    return " ".join(words)
-
-
-def _short(value) -> str:
-    if isinstance(value, tuple):
-        flat = [n for v in value for n in (v if isinstance(v, tuple) else (v,))]
-        return str(flat[0]) if len(set(flat)) == 1 else str(value).replace(" ", "")
-    return str(value)

@@ -51,7 +51,8 @@ class Layer:
     @property
     def name(self) -> str:
         """How this layer reads in a summary and in errors."""
-        return self.title or " ".join([self.kind, *(_brief(k, v) for k, v in self.config.items())])
+        words = [self.kind, *(_brief(k, v) for k, v in self.config.items())]
+        return self.title or " ".join(filter(None, words))
 
     def named(self, title: str) -> "Layer":
         """The same layer under a name of your own."""

@@ -8,9 +8,10 @@ import numpy as np
 from jax import lax
 
 from cnnkit.layers.layer import Layer
-from cnnkit.layers.window import Padding, check_padding, need_image, out_size, pair, resolve, taps
+from cnnkit.layers.window import Padding, check_padding, need_image, out_size, pair, resolve, taps, title
 
 _PADDINGS = ("valid", "same", "clip")
+_MOST_TAPS = 25  # beyond, the program written out takes longer to compile than it saves
 
 
 def max_pool(size, stride=None, *, padding: Padding = "valid") -> Layer:
@@ -62,20 +63,20 @@ def _pool(kind, size, stride, padding, function) -> Layer:
     def apply(params, state, x, *, key=None, train=False):
         return function(x, size, stride, resolve(padding, x.shape[1:], size, stride)), state
 
-    title = f"{kind} {size[0]}×{size[1]}" + (f" stride={stride[0]}×{stride[1]}" if stride != size else "")
+    config = {"size": size, "stride": stride, "padding": padding}
     return Layer(
         init,
         apply,
         kind,
-        {"size": size, "stride": stride, "padding": padding},
+        config,
         flops=lambda shape, out: size[0] * size[1] * out[0] * out[1] * out[2],
-        title=title,
+        title=title(kind, config),
     )
 
 
 def _max(x, size, stride, pads):
     """Maxima over windows; equal maxima give the gradient to the first, whatever the backend."""
-    if jax.default_backend() != "cpu":
+    if jax.default_backend() != "cpu" or size[0] * size[1] > _MOST_TAPS:
         return _reduce(x, lax.max, -np.inf, size, stride, pads)
     return _written(x, size, stride, pads)
 
@@ -129,9 +130,9 @@ def _first_maximum(x, size, stride, pads):
     if any(map(any, pads)):
         wide = jnp.pad(x, ((0, 0), *pads, (0, 0)), constant_values=-np.inf)
     y, *others = taps(wide, size, stride)
-    place = jnp.zeros(y.shape, jnp.uint8 if size[0] * size[1] <= 256 else jnp.int32)
+    place = jnp.zeros(y.shape, jnp.uint8)
     for i, tap in enumerate(others, 1):
-        place = jnp.where(tap > y, place.dtype.type(i), place)
+        place = jnp.where(tap > y, jnp.uint8(i), place)
         y = jnp.maximum(y, tap)
     return y, place
 

@@ -1,6 +1,7 @@
 """Sizes, strides and paddings of sliding windows: what convolutions and poolings share."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import jax
 from jax import lax
@@ -111,3 +112,19 @@ def times(shape: Sequence[int]) -> str:
     '28×28×1'
     """
     return "×".join(map(str, shape)) if shape else "a single number"
+
+
+def title(kind: str, config: Mapping[str, Any]) -> str:
+    """How a layer with a window reads: kind, features, size, and the settings that are not the usual ones."""
+    usual = {"stride": (1, 1), "padding": "valid", "dilation": (1, 1), "groups": 1, "bias": True}
+    usual |= {"algorithm": "auto", **({} if "features" in config else {"stride": config["size"]})}
+    words = [kind, *([str(config["features"])] if "features" in config else []), times(config["size"])]
+    words += [f"{k}={_short(v)}" for k, v in config.items() if k in usual and v != usual[k]]
+    return " ".join(words)
+
+
+def _short(value: Any) -> str:
+    if isinstance(value, tuple):
+        flat = [n for v in value for n in (v if isinstance(v, tuple) else (v,))]
+        return str(flat[0]) if len(set(flat)) == 1 else str(value).replace(" ", "")
+    return str(value)

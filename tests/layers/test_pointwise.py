@@ -1,0 +1,170 @@
+"""Dense layers, activations, dropout and norms against plain NumPy."""
+
+import re
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import cnnkit.layers as layers
+from tests import reference
+
+KEY = jax.random.key(0)
+
+
+def drawn(*shape, seed=0):
+    return np.random.default_rng([seed, *shape]).standard_normal(shape)
+
+
+def forward(layer, x, params=(), state=(), **settings):
+    return layer.apply(params, state, jnp.float32(x), **settings)
+
+
+@pytest.mark.parametrize("name", reference.ACTIVATIONS)
+def test_activations_are_their_formulas_and_so_are_their_gradients(name):
+    function, layer = reference.ACTIVATIONS[name], getattr(layers, name)()
+    x, dy = drawn(3, 5), drawn(3, 5, seed=1)
+    assert layer.init(None, (5,))[2] == (5,)
+    y, back = jax.vjp(lambda x: forward(layer, x)[0], jnp.float32(x))
+    np.testing.assert_allclose(y, function(x), atol=1e-6)
+    np.testing.assert_allclose(back(jnp.float32(dy))[0], reference.gradient(function, x, dy), atol=1e-5)
+    assert layer.apply((), (), jnp.asarray(x, jnp.bfloat16))[0].dtype == jnp.bfloat16
+
+
+def test_rectifiers_have_the_slope_of_the_left_side_at_zero():
+    slope = jax.grad(lambda x: layers.leaky_relu(0.2).apply((), (), x)[0])
+    assert slope(0.0) == np.float32(0.2)
+    assert jax.grad(lambda x: layers.relu().apply((), (), x)[0])(0.0) == 0
+
+
+def test_dense_flattens_and_multiplies():
+    layer = layers.dense(4)
+    params, _, shape = layer.init(KEY, (2, 3, 2))
+    params["b"] = jnp.arange(4.0)
+    x = drawn(5, 2, 3, 2)
+    y, _ = forward(layer, x, params)
+    assert y.shape == (5, *shape)
+    np.testing.assert_allclose(y, x.reshape(5, 12) @ np.float64(params["w"]) + np.arange(4), atol=1e-5)
+    assert set(layers.dense(4, bias=False).init(KEY, (3,))[0]) == {"w"}
+    assert layer.apply(params, (), jnp.asarray(x, jnp.bfloat16))[0].dtype == jnp.bfloat16
+    assert {p.dtype.name for p in params.values()} == {"float32"}
+
+
+def test_flatten_and_identity_only_move():
+    x = drawn(2, 3, 4, 5)
+    assert layers.flatten().init(None, (3, 4, 5))[2] == (60,)
+    np.testing.assert_array_equal(forward(layers.flatten(), x)[0], np.float32(x).reshape(2, 60))
+    np.testing.assert_array_equal(forward(layers.identity(), x)[0], np.float32(x))
+
+
+def test_affine_scales_and_shifts_every_element():
+    layer = layers.affine(decay=0.5)
+    params, _, shape = layer.init(None, (3, 2))
+    assert shape == (3, 2)
+    np.testing.assert_array_equal(forward(layer, np.ones((1, 3, 2)), params)[0], np.ones((1, 3, 2)))
+    params = {"w": jnp.float32(drawn(3, 2)), "b": jnp.float32(drawn(3, 2, seed=1))}
+    x = drawn(4, 3, 2)
+    y, _ = forward(layer, x, params)
+    np.testing.assert_allclose(y, x * drawn(3, 2) + drawn(3, 2, seed=1), atol=1e-6)
+
+
+@pytest.mark.parametrize("rate", [0.1, 0.5, 0.9])
+def test_dropout_drops_the_rate_and_keeps_the_mean(rate):
+    x = np.ones((50, 20, 20, 3))
+    y, _ = forward(layers.dropout(rate), x, key=KEY, train=True)
+    values, counts = np.unique(y, return_counts=True)
+    np.testing.assert_allclose(values, [0, 1 / (1 - rate)], rtol=1e-4)
+    # Five standard deviations of 60,000 draws.
+    np.testing.assert_allclose(counts[0] / y.size, rate, atol=5 * (rate * (1 - rate) / y.size) ** 0.5)
+    other, _ = forward(layers.dropout(rate), x, key=jax.random.key(1), train=True)
+    agree = float((other == y).mean())
+    np.testing.assert_allclose(agree, rate**2 + (1 - rate) ** 2, atol=0.01)
+
+
+def test_dropout_of_neighbours_is_independent():
+    # A bit generator cut into halves must not make pairs of elements fall together.
+    dropped = np.asarray(forward(layers.dropout(0.5), np.ones((1, 40_000)), key=KEY, train=True)[0] == 0)[0]
+    for lag in (1, 2, 3, 4, 20_000):
+        both = (dropped[lag:] & dropped[:-lag]).mean()
+        np.testing.assert_allclose(both, 0.25, atol=5 * (0.25 * 0.75 / (40_000 - lag)) ** 0.5)
+
+
+def test_dropout_of_channels_takes_them_whole():
+    y, _ = forward(layers.dropout(0.3, channels=True), np.ones((40, 3, 4, 50)), key=KEY, train=True)
+    whole = np.asarray(y).reshape(40, 12, 50)
+    assert (whole == whole[:, :1]).all()
+    np.testing.assert_allclose((whole[:, 0] == 0).mean(), 0.3, atol=0.05)
+
+
+def test_dropout_does_nothing_outside_of_training_and_says_when_a_key_is_missing():
+    x = drawn(2, 3)
+    np.testing.assert_array_equal(forward(layers.dropout(0.5), x)[0], np.float32(x))
+    np.testing.assert_array_equal(forward(layers.dropout(0), x, train=True)[0], np.float32(x))
+    with pytest.raises(ValueError, match=re.escape("dropout needs a key when train=True")):
+        forward(layers.dropout(0.5), x, train=True)
+
+
+def test_batch_norm_normalizes_by_the_batch_and_remembers():
+    layer = layers.batch_norm(momentum=0.8, eps=1e-3)
+    params, state, shape = layer.init(KEY, (3, 4, 2))
+    assert shape == (3, 4, 2)
+    x = 100 + 3 * drawn(5, 3, 4, 2)
+    params = {"scale": jnp.float32(drawn(2)), "shift": jnp.float32(drawn(2, seed=1))}
+    want, mean, var = reference.batch_norm(x, drawn(2), drawn(2, seed=1), 1e-3)
+    y, after = forward(layer, x, params, state, train=True)
+    np.testing.assert_allclose(y, want, atol=1e-4)
+    np.testing.assert_allclose(after["mean"], 0.2 * mean, rtol=1e-5)
+    np.testing.assert_allclose(after["var"], 0.8 + 0.2 * var, rtol=1e-5)
+    told = {"mean": jnp.float32(mean), "var": jnp.float32(x.reshape(-1, 2).var(0))}
+    still, kept = forward(layer, x, params, told)
+    np.testing.assert_allclose(still, want, atol=1e-4)
+    assert kept is told
+
+
+def test_batch_norms_gradient_is_the_definitions():
+    layer = layers.batch_norm()
+    params, state, _ = layer.init(KEY, (2,))
+    x, dy = drawn(4, 2), drawn(4, 2, seed=1)
+    _, back = jax.vjp(lambda x: layer.apply(params, state, x, train=True)[0], jnp.float32(x))
+    want = reference.gradient(lambda x: reference.batch_norm(x, 1, 0, 1e-5)[0], x, dy)
+    np.testing.assert_allclose(back(jnp.float32(dy))[0], want, atol=1e-4)
+
+
+def test_batch_norm_can_do_without_scale_and_shift_and_keeps_float32_statistics():
+    layer = layers.batch_norm(scale=False, center=False)
+    params, state, _ = layer.init(KEY, (2,))
+    assert params == {}
+    x = jnp.asarray(drawn(64, 2), jnp.bfloat16)
+    y, after = layer.apply(params, state, x, train=True)
+    assert (y.dtype, after["mean"].dtype, after["var"].dtype) == (jnp.bfloat16, jnp.float32, jnp.float32)
+    np.testing.assert_allclose(np.float32(y).std(0), 1, atol=0.02)
+
+
+def test_lrn_divides_by_neighbouring_channels():
+    x = 3 * drawn(2, 3, 7)
+    y, _ = forward(layers.lrn(3, k=1.0, alpha=0.1, beta=0.5), x)
+    np.testing.assert_allclose(y, reference.lrn(x, 3, 1.0, 0.1, 0.5), atol=1e-5)
+    grad = jax.grad(lambda x: forward(layers.lrn(3, k=1.0, alpha=0.1, beta=0.5), x)[0].sum())(jnp.float32(x))
+    want = reference.gradient(lambda x: reference.lrn(x, 3, 1.0, 0.1, 0.5), x, np.ones_like(x))
+    np.testing.assert_allclose(grad, want, atol=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("make", "text"),
+    [
+        (lambda: layers.dropout(1.0), "rate=1.0: the fraction dropped, from 0 to below 1, is needed"),
+        (lambda: layers.dropout(-0.1), "rate=-0.1: the fraction dropped"),
+        (lambda: layers.leaky_relu(1), "slope=1: a number from 0 to below 1 is needed"),
+        (lambda: layers.dense(2.5), "features=2.5: a whole number from 1 on is needed"),
+        (lambda: layers.dense(2, lr=-1), "lr=-1: a number from 0 on is needed"),
+        (lambda: layers.affine(decay=-1), "decay=-1: a number from 0 on is needed"),
+        (lambda: layers.batch_norm(momentum=1), "momentum=1: the part kept, from 0 to below 1, is needed"),
+        (lambda: layers.batch_norm(eps=0), "eps=0: a number above 0 is needed"),
+        (lambda: layers.lrn(4), "size=4: an odd number of channels is needed"),
+        (lambda: layers.lrn(k=0), "k=0: a number above 0 is needed"),
+    ],
+)
+def test_wrong_settings_are_told(make, text):
+    with pytest.raises(ValueError, match=re.escape(text)):
+        make()
