@@ -4,10 +4,12 @@ import math
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
+from numbers import Integral, Real
 from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 Shape = tuple[int, ...]  # (H, W, C)
 
@@ -133,10 +135,7 @@ class Augment:
 
     def describe(self) -> dict[str, Any]:
         """Name, settings and parts as plain data, for the record; ``rebuild`` reads it."""
-        out = {
-            "name": self.name,
-            **{k: list(v) if isinstance(v, tuple) else v for k, v in self.config.items()},
-        }
+        out = {"name": self.name, **{k: _plain(v) for k, v in self.config.items()}}
         if self.parts:
             out["parts"] = [part.describe() for part in self.parts]
         return out
@@ -257,11 +256,18 @@ def between(words: jax.Array, low: float, high: float) -> jax.Array:
 
 def at_least(what: str, value: Any, low: float, *, below: float = math.inf, whole: bool = False) -> Any:
     """The value, if it is a number and low <= value < below; else a ValueError that says so."""
-    if not (isinstance(value, int if whole else (int, float)) and low <= value < below):
+    kind: Any = Integral if whole else Real
+    if not (isinstance(value, kind) and low <= value < below):
         number = "whole number" if whole else "number"
         limit = "" if below == math.inf else f" and below {below:g}"
         raise ValueError(f"{what} must be a {number} of at least {low:g}{limit}, got {value!r}")
     return value
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, tuple):
+        return [_plain(v) for v in value]
+    return value.item() if isinstance(value, np.generic) else value
 
 
 def _brief(value: Any) -> str:

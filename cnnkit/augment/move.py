@@ -74,6 +74,10 @@ def crop(
         at_least("crop: size", side, 1, whole=True)
     at_least("crop: pad", pad, 0, whole=True)
     beyond = choose(outside, _OUTSIDE, "outside")
+    if outside != "background" and background != 0:
+        raise ValueError(
+            f"crop: background={background!r} would never be seen with outside={outside!r}; leave one of them out"
+        )
 
     def shape(entering: Shape) -> Shape:
         if sides[0] > entering[0] + 2 * pad or sides[1] > entering[1] + 2 * pad:
@@ -107,7 +111,8 @@ def crop(
         "outside": outside,
         "background": background,
     }
-    return Augment("crop", config, MOVE, draw, lambda entering: 2, middle, shape, background)
+    seen = background if pad and outside == "background" else None
+    return Augment("crop", config, MOVE, draw, lambda entering: 2, middle, shape, seen)
 
 
 def flip(*, axis: str = "horizontal", rate: float = 0.5, mode: str = "random") -> Augment:
@@ -125,6 +130,8 @@ def flip(*, axis: str = "horizontal", rate: float = 0.5, mode: str = "random") -
     at_least("flip: rate", rate, 0)
     if rate > 1:
         raise ValueError(f"flip: rate is a fraction from 0 to 1, got {rate!r}")
+    if mode == "alternate" and rate != 0.5:
+        raise ValueError(f"flip: mode='alternate' mirrors half of the images, so rate={rate!r} does nothing")
     decide = choose(
         mode, {"random": lambda source: uniform(source.words[:, 0]) < rate, "alternate": _alternate}, "mode"
     )

@@ -162,7 +162,7 @@ def elastic(strength: float, *, sigma: float = 4.0, radius: int = 10, background
     elastic(3.4)
     """
     at_least("elastic: strength", strength, 0)
-    if sigma <= 0 or radius < 0 or radius != int(radius):
+    if not (sigma > 0 and isinstance(radius, int) and radius >= 0):
         raise ValueError(
             f"elastic: sigma must be above 0 and radius a whole number of at least 0, got {sigma!r} and {radius!r}"
         )
