@@ -11,6 +11,8 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
+from cnnkit.parallel.stamp import number_from
+
 Step = Callable[[Any, Any], Any]
 
 _PARTS = 60
@@ -94,7 +96,7 @@ class Emulated:
         def slow(i: Any, carry: Any) -> Any:
             result = step(i, carry)
             # The callback takes a number from the result, so that it begins when the step has ended.
-            waited = lax.cond(seconds > 0, _wait, lambda *_: jnp.int32(0), seconds, _number_from(result))
+            waited = lax.cond(seconds > 0, _wait, lambda *_: jnp.int32(0), seconds, number_from(result))
             return _depending(result, waited < 0, result)
 
         return slow
@@ -144,12 +146,6 @@ def _sleep(seconds: Any, _: Any) -> np.ndarray:
     return np.zeros((), np.int32)
 
 
-def _number_from(tree: Any) -> jax.Array:
-    """One number that needs every leaf of a tree to be computed."""
-    firsts = [jnp.ravel(leaf)[0].astype(jnp.float32) for leaf in jax.tree.leaves(tree) if jnp.size(leaf)]
-    return sum(firsts, start=jnp.float32(0))
-
-
 def _depending(result: Any, never: jax.Array, work: Any) -> Any:
     """The result, bit for bit, in a form from which XLA cannot take out the work.
 
@@ -159,5 +155,5 @@ def _depending(result: Any, never: jax.Array, work: Any) -> Any:
     # The smallest leaf, since choosing costs a pass over it.
     smallest = min((i for i, leaf in enumerate(leaves) if jnp.size(leaf)), key=lambda i: jnp.size(leaves[i]))
     leaf = leaves[smallest]
-    leaves[smallest] = jnp.where(never, _number_from(work).astype(leaf.dtype), leaf)
+    leaves[smallest] = jnp.where(never, number_from(work).astype(leaf.dtype), leaf)
     return jax.tree.unflatten(treedef, leaves)

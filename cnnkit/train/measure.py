@@ -1,6 +1,5 @@
 """How fast each worker is and how long an exchange takes, measured as training goes, agreed by all."""
 
-import time
 from collections import deque
 from collections.abc import Sequence
 from statistics import median
@@ -39,6 +38,11 @@ class Measured:
     def due(self, round: int) -> bool:
         """Whether this round is to be timed by itself; a function of its number, so that all do it together."""
         return self.workers > 1 and (round in EARLY or round % EVERY == EVERY - 1)
+
+    @property
+    def exchange_known(self) -> bool:
+        """Whether exchanges were timed often enough for a median; the same in all processes."""
+        return len(self._exchanges) >= 3
 
     def add(self, seconds: dict[int, float], steps: Sequence[int], exchange: float | None) -> None:
         """One measurement: seconds of each local worker's phase, its local steps, seconds of the exchange."""
@@ -79,7 +83,7 @@ class Measured:
             busy[worker] = took / max(seconds, 1e-9)
         self.last = {
             "rounds": len(counts),
-            "fetch": counts[-1].tolist(),
+            "fetch": counts[(len(counts) - 1) // 2].tolist(),
             "steps": counts.sum(0).tolist(),
             "seconds": seconds,
             "busy": [None if np.isnan(b) else float(min(b, 1.0)) for b in busy],
@@ -92,22 +96,3 @@ class Measured:
         if self.speeds is None:
             return None
         return float((counts * self.step_seconds).max()) + (self.exchange_seconds or 0.0)
-
-
-def wait_for_each(array: Any, workers: Sequence[int], begin: float) -> dict[int, float]:
-    """Seconds since ``begin`` at which each local worker's row of an array [workers, …] was there.
-
-    Args:
-        array: with one row a device.
-        workers: which rows are in this process, in the order of its devices.
-        begin: ``time.perf_counter()`` at the dispatch.
-    """
-    rows = {shard.index[0].start or 0: shard.data for shard in array.addressable_shards}
-    waiting, took = set(workers), {}
-    while waiting:
-        for worker in [w for w in waiting if rows[w].is_ready()]:
-            took[worker] = time.perf_counter() - begin
-            waiting.discard(worker)
-        if waiting:
-            time.sleep(1e-4)
-    return took

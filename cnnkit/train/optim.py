@@ -17,6 +17,8 @@ from cnnkit.train.schedule import (  # noqa: F401  (handed on as cnnkit.optim)
     as_schedule,
     constant,
     cosine,
+    fraction,
+    not_negative,
     one_cycle,
     stages,
 )
@@ -74,7 +76,7 @@ def sgd(lr: Schedule | float = 0.05, *, momentum: float = 0.9, nesterov: bool = 
     >>> sgd(0.1, momentum=0.9).describe()["momentum"]
     0.9
     """
-    _fraction("sgd", momentum=momentum)
+    fraction("sgd", momentum=momentum)
     return Optimizer(
         "sgd",
         {"momentum": momentum, "nesterov": nesterov},
@@ -87,16 +89,21 @@ def sgd(lr: Schedule | float = 0.05, *, momentum: float = 0.9, nesterov: bool = 
 def adamw(
     lr: Schedule | float = 1e-3, *, b1: float = 0.9, b2: float = 0.999, weight_decay: float = 1e-4
 ) -> Optimizer:
-    """Adam with decoupled weight decay (Loshchilov & Hutter 2019); a momentum schedule drives b1."""
-    _fraction("adamw", b1=b1, b2=b2)
-    if weight_decay < 0:
-        raise ValueError(f"adamw: weight_decay is {weight_decay}; it must be 0 or more")
+    """Adam with decoupled weight decay (Loshchilov & Hutter 2019); a momentum schedule drives b1.
+
+    Args:
+        lr: a number or a schedule.
+        b1, b2: how much of the mean gradient and of its mean square a step keeps.
+        weight_decay: on filters and matrices; vectors (biases, norms) have none.
+    """
+    fraction("adamw", b1=b1, b2=b2)
+    not_negative("adamw", weight_decay=weight_decay)
     return Optimizer(
         "adamw",
         {"b1": b1, "b2": b2, "weight_decay": weight_decay},
         as_schedule(lr),
         b1,
-        lambda lr, m: optax.adamw(lr, b1=m, b2=b2, weight_decay=weight_decay),
+        lambda lr, m: optax.adamw(lr, b1=m, b2=b2, weight_decay=weight_decay, mask=_filters),
     )
 
 
@@ -105,8 +112,7 @@ def muon(
 ) -> Optimizer:
     """Muon on filters and matrices: momentum, made orthogonal by Newton-Schulz (Jordan et al. 2024).
 
-    Vectors (biases, norms) and the narrowest matrix's kind of leaf, those of fewer than two axes, go by
-    Nesterov SGD at ``rest`` times the rate.
+    Vectors (biases, norms) go by Nesterov SGD at ``rest`` times the rate.
 
     Args:
         lr: a number or a schedule.
@@ -114,7 +120,10 @@ def muon(
         rest: factor on the rate of what is not orthogonalized.
         steps: Newton-Schulz iterations.
     """
-    _fraction("muon", momentum=momentum)
+    fraction("muon", momentum=momentum)
+    not_negative("muon", rest=rest)
+    if isinstance(steps, bool) or not isinstance(steps, int) or steps < 1:
+        raise ValueError(f"muon: steps is {steps!r}; it must be a whole number of at least 1")
 
     def transform(lr, m):
         filters = optax.chain(
@@ -128,6 +137,10 @@ def muon(
 
     config = {"momentum": momentum, "rest": rest, "steps": steps}
     return Optimizer("muon", config, as_schedule(lr), momentum, transform)
+
+
+def _filters(params: Any) -> Any:
+    return jax.tree.map(lambda w: jnp.ndim(w) >= 2, params)
 
 
 def _filters_or_rest(params: Any) -> Any:
@@ -153,9 +166,3 @@ def by_name(name: str, lr: Schedule | float | None = None, **options: Any) -> Op
     """
     make = choose(name, OPTIMIZERS, "optimizer")
     return make(**options) if lr is None else make(lr, **options)
-
-
-def _fraction(what: str, **values: float) -> None:
-    for name, value in values.items():
-        if not 0 <= value < 1:
-            raise ValueError(f"{what}: {name} is {value}; it must be at least 0 and below 1")

@@ -15,6 +15,7 @@ from cnnkit.names import choose
 from cnnkit.parallel.emulate import Emulated
 from cnnkit.parallel.exchange import ALGORITHMS, no_error, weighted_mean
 from cnnkit.parallel.payload import PAYLOADS
+from cnnkit.parallel.stamp import after, stamp
 from cnnkit.train.step import Plan, Progress, Source, gradient_step, local_step, unless_bad
 from cnnkit.train.task import Model, Sums, Task
 
@@ -250,10 +251,27 @@ def one_round(
         firsts, counts: int32 [workers], everyone's share of the epoch's mini-batches.
     """
     me = lax.axis_index(AXIS)
+    phase = local_phase(task, rules, carry, source, plan, firsts[me], counts[me])
+    return around(task, rules, carry, plan, firsts, phase)
+
+
+def timed_round(
+    task: Task, rules: Rules, carry: Carry, source: Source, plan: Plan, firsts: Any, counts: Any
+) -> tuple[Carry, tuple[jax.Array, jax.Array]]:
+    """`one_round`, and the stamps between which the local phase ran."""
+    me = lax.axis_index(AXIS)
+    begin = stamp(carry)
+    phase = local_phase(task, rules, carry, source, plan, after(begin, firsts[me]), counts[me])
+    return around(task, rules, carry, plan, firsts, phase), (begin, stamp(phase))
+
+
+def around(
+    task: Task, rules: Rules, carry: Carry, plan: Plan, firsts: Any, phase: tuple[Model, Own]
+) -> Carry:
+    """What belongs to a round besides its local phase: the exchange, this round's or the one before, and the merge."""
+    change, own = phase
     if rules.delay:
         mean, total, swapped = swap(rules, carry.own.change, carry.own)
-    change, own = local_phase(task, rules, carry, source, plan, firsts[me], counts[me])
-    if rules.delay:
         own = own._replace(change=change, error=swapped.error)
     else:
         mean, total, own = swap(rules, change, own)

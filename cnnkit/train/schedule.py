@@ -53,6 +53,7 @@ def stages(*parts: tuple[float, ...]) -> Schedule:
         raise ValueError(f"stages takes (lr, epochs) or (lr, momentum, epochs) tuples, not {parts!r}")
     for part in parts:
         _positive("stages", lr=part[0], epochs=part[-1])
+        fraction("stages", momentum=part[1] if len(part) == 3 else 0.0)
     ends = np.cumsum([part[-1] for part in parts])
     lrs = np.array([part[0] for part in parts], np.float64)
     momenta = np.array([part[1] if len(part) == 3 else np.nan for part in parts])
@@ -73,7 +74,7 @@ def cosine(peak: float, *, warmup: float = 0.0, final: float = 0.0) -> Schedule:
         final: the last learning rate.
     """
     _positive("cosine", peak=peak)
-    _not_negative("cosine", warmup=warmup, final=final)
+    not_negative("cosine", warmup=warmup, final=final)
 
     def rates(epoch, epochs):
         down = np.clip((epoch - warmup) / max(epochs - warmup, 1e-9), 0, 1)
@@ -95,7 +96,7 @@ def one_cycle(peak: float, *, rise: float = 0.25, start: float = 0.1, final: flo
     _positive("one_cycle", peak=peak)
     if not 0 <= rise <= 1:
         raise ValueError(f"one_cycle: rise is a part of the training, 0 to 1, not {rise}")
-    _not_negative("one_cycle", start=start, final=final)
+    not_negative("one_cycle", start=start, final=final)
 
     def rates(epoch, epochs):
         part = np.clip(epoch / epochs, 0, 1)
@@ -124,13 +125,29 @@ def _fixed_momentum(lr: np.ndarray) -> Rates:
     return lr, np.full_like(lr, np.nan)
 
 
-def _positive(what: str, **values: float) -> None:
-    for name, value in values.items():
-        if not (math.isfinite(value) and value > 0):
-            raise ValueError(f"{what}: {name} is {value}; it must be a number above 0")
+def fraction(what: str, **values: Any) -> None:
+    """Hold settings against being at least 0 and below 1.
+
+    Raises:
+        ValueError: one is not; the text names it.
+    """
+    _check(what, values, lambda value: 0 <= value < 1, "at least 0 and below 1")
 
 
-def _not_negative(what: str, **values: float) -> None:
+def not_negative(what: str, **values: Any) -> None:
+    """Hold settings against being 0 or more.
+
+    Raises:
+        ValueError: one is not; the text names it.
+    """
+    _check(what, values, lambda value: value >= 0, "0 or more")
+
+
+def _positive(what: str, **values: Any) -> None:
+    _check(what, values, lambda value: value > 0, "a number above 0")
+
+
+def _check(what: str, values: dict[str, Any], holds: Callable[[Any], bool], wanted: str) -> None:
     for name, value in values.items():
-        if not (math.isfinite(value) and value >= 0):
-            raise ValueError(f"{what}: {name} is {value}; it must be 0 or more")
+        if not (isinstance(value, int | float) and math.isfinite(value) and holds(value)):
+            raise ValueError(f"{what}: {name} is {value!r}; it must be {wanted}")

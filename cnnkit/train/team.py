@@ -15,12 +15,14 @@ from jax.sharding import PartitionSpec as P
 from cnnkit.data import shares, starts
 from cnnkit.layers import in_loop
 from cnnkit.parallel.fetch import RoundView
+from cnnkit.parallel.stamp import after, stamp
+from cnnkit.parallel.stamp import seconds as seconds_between
 from cnnkit.parallel.traffic import sent_bytes
 from cnnkit.parallel.workers import Workers
 from cnnkit.train import round as rounds
 from cnnkit.train.clock import Clocks, Compiled
 from cnnkit.train.control import Control, Scales
-from cnnkit.train.measure import Measured, wait_for_each
+from cnnkit.train.measure import Measured
 from cnnkit.train.round import AXIS, Carry, Own, Rules
 from cnnkit.train.step import Plan, Source
 from cnnkit.train.task import Model, Sums, Task
@@ -69,6 +71,7 @@ class Team:
         rows, same = P(AXIS), P()
         programs: dict[str, tuple[Callable[..., Any], tuple[P, ...], tuple[int, ...]]] = {
             "rounds": (self._rounds, (rows, same, same, same, same, same, rows), (0,)),
+            "timed": (self._timed, (rows, same, same, same, same, rows), (0,)),
             "local": (self._local, (rows, same, same, same, same), ()),
             "swap": (self._swap, (rows, rows, rows), ()),
             "merge": (self._merge, (rows, rows, rows, same, same), ()),
@@ -116,14 +119,25 @@ class Team:
             carry = rounds.rounds(self.task, self.rules, carry, source, plan, firsts, counts, number)
         return carry, lax.all_gather((signals, carry.own.sums, carry.own.bad), AXIS)
 
+    def _timed(self, carry, source, plan, firsts, counts, signals):
+        with in_loop():
+            carry, stamps = rounds.timed_round(self.task, self.rules, carry, source, plan, firsts, counts)
+        return carry, stamps, lax.all_gather((signals, carry.own.sums, carry.own.bad), AXIS)
+
     def _local(self, carry, source, plan, firsts, counts):
         me = lax.axis_index(AXIS)
+        begin = stamp(carry)
+        first, count = after(begin, firsts[me]), counts[me]
         with in_loop():
-            return rounds.local_phase(self.task, self.rules, carry, source, plan, firsts[me], counts[me])
+            change, own = rounds.local_phase(self.task, self.rules, carry, source, plan, first, count)
+        return change, own, (begin, stamp((change, own)))
 
     def _swap(self, change, own, signals):
+        begin = stamp((change, own))
+        own = own._replace(examples=after(begin, own.examples))
         mean, total, own = rounds.swap(self.rules, change, own)
-        return mean, total, own.error, lax.all_gather((signals, own.sums, own.bad), AXIS)
+        told = lax.all_gather((signals, own.sums, own.bad), AXIS)
+        return mean, total, own.error, told, (begin, stamp(mean))
 
     def _merge(self, common, mean, total, lr, momentum):
         return rounds.merge(self.task, self.rules, common, mean, total, lr, momentum)
@@ -170,15 +184,33 @@ class Team:
         """
         self._settled = None
         signals = self._own_rows(self.measured.tell(self.control.stopping, save, self.control.scales))
-        alone = self.overlaps or self.measured.due(self.round)
-        firsts, counts = self._lay_out(position, seconds, most=1 if alone else MOST_ROUNDS)
+        run = self._way()
+        firsts, counts = self._lay_out(position, seconds, most=MOST_ROUNDS if run == self._together else 1)
         before = self.clocks.seconds["train"]
         with self.clocks.measure("train"):
-            took = (self._apart if alone else self._together)(firsts, counts, signals)
+            took = run(firsts, counts, signals)
         self.measured.dispatch(counts, self.clocks.seconds["train"] - before, took)
         self.last = self.measured.last | {"bytes": [b * len(counts) for b in self._bytes]}
         self.round += len(counts)
         return position + int(counts.sum())
+
+    def _way(self) -> Callable[..., Any]:
+        """How the next round runs: with others in one program, in one program that looks at the clock, or apart."""
+        if self.overlaps:
+            return self._apart
+        if not self.measured.due(self.round):
+            return self._together
+        # Apart, an exchange that belongs beside the computing would stand in line with it.
+        return self._with_stamps if self.rules.delay and self.measured.exchange_known else self._apart
+
+    def _with_stamps(self, firsts: np.ndarray, counts: np.ndarray, signals: Any) -> dict[int, float]:
+        """One round in one program that stamps its local phase."""
+        arguments = (self.carry, self.source, self.plan, *self._everywhere((firsts[0], counts[0])), signals)
+        self.carry, stamps, told = self._alone(self._programs["timed"].program(*arguments), *arguments)
+        self._hear(told)
+        took = self._between(stamps)
+        self.measured.add(took, counts[0], None)
+        return took
 
     def _together(self, firsts: np.ndarray, counts: np.ndarray, signals: Any) -> None:
         """Many rounds in one program."""
@@ -200,25 +232,30 @@ class Team:
                 swapping.result()  # compiled alone, as clocks must not run together
         arguments = (carry, self.source, self.plan, first, count)
         local = self._programs["local"].program(*arguments)
-        begin = time.perf_counter()
-        change, own = local(*arguments)
-        took = wait_for_each(own.examples, self.team.local, begin)
+        change, own, stamps = local(*arguments)
+        jax.block_until_ready(stamps)
         if swapping is None:
             swapping = self._exchanges.submit(self._timed_swap, change, own, signals)
         mean, total, error, exchanging = swapping.result()
-        self.measured.add(took, counts[0], exchanging)
+        took = self._between(stamps)
+        self.measured.add(took, counts[0], min(exchanging.values()))
         own = own._replace(error=error, change=change if self.rules.delay else ())
         lr, momentum = self._rates(firsts[0, 0])
         common = self._programs["merge"](carry.common, mean, total, *self._everywhere((lr, momentum)))
         self.carry = jax.block_until_ready(Carry(common, own))
         return took
 
-    def _timed_swap(self, change: Model, own: Own, signals: Any) -> tuple[Any, Any, Any, float]:
+    def _timed_swap(self, change: Model, own: Own, signals: Any) -> tuple[Any, Any, Any, dict[int, float]]:
         program = self._programs["swap"].program(change, own, signals)
-        begin = time.perf_counter()
-        mean, total, error, told = jax.block_until_ready(program(change, own, signals))
+        mean, total, error, told, stamps = jax.block_until_ready(program(change, own, signals))
         self._hear(told)
-        return mean, total, error, time.perf_counter() - begin
+        return mean, total, error, self._between(stamps)
+
+    def _between(self, stamps: tuple[jax.Array, jax.Array]) -> dict[int, float]:
+        """Seconds between two stamps on each local worker."""
+        rows = ({shard.index[0].start or 0: int(shard.data[0]) for shard in s.addressable_shards} for s in stamps)
+        begin, end = rows
+        return {worker: float(seconds_between(begin[worker], end[worker])) for worker in self.team.local}
 
     def _hear(self, told: Any) -> None:
         signals, self._sums, self._bad = self._first(told, host=True)
