@@ -109,9 +109,9 @@ def predicted(found: dict, batch: int, delay: int, step_seconds: Any = None, exc
 
 UNEQUAL_CASES: dict[str, dict[str, Any]] = {
     "synchronous": {"mode": "accumulate", "fetch": 1},
-    "every(16)": {"fetch": 16},
-    "balanced": {"fetch": "balanced(every(16))"},
-    "balanced delay": {"fetch": "balanced(every(16))", "delay": 1},
+    "every(32)": {"fetch": 32},
+    "balanced": {"fetch": "balanced(every(32))"},
+    "balanced delay": {"fetch": "balanced(every(32))", "delay": 1},
 }
 STEP = 0.02  # seconds a step waits at speed 1, on CPU
 
@@ -189,7 +189,6 @@ def shaped_loopback(rate: float) -> None:
 LINK_CASES: dict[str, dict[str, Any]] = {
     "sync": {"mode": "accumulate", "fetch": 1},
     "every(8)": {"fetch": 8},
-    "every(64)": {"fetch": 64},
     "hide no delay": {"fetch": "hide(0.95)"},
     "hide": {"fetch": "hide(1.0)", "delay": 1},
 }
@@ -282,7 +281,7 @@ def accuracy(epochs: int, seeds: int, workers: int) -> None:
     from cnnkit.train.run import Run
 
     data = load("mnist")
-    policies = {f"every({k})": k for k in (1, 2, 4, 8, 16, 32)}
+    policies: dict[str, Any] = {f"every({k})": k for k in (1, 2, 4, 8, 16, 32)}
     policies["warm_start(1, 8)"] = f"warm_start(1, 8, epochs={epochs / 3:.3g})"
     policies["warm_start(1, 32)"] = f"warm_start(1, 32, epochs={epochs / 2:.3g})"
     rows, curves = [], {}
