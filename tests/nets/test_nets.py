@@ -35,7 +35,12 @@ def test_parameters_are_as_many_as_documented(name):
 
 
 SMALL = {"lenet": (28, 28, 1), "cuda_cnn_mnist": (28, 28, 1), "cuda_cnn_cifar10": (24, 24, 3)}
-SMALL |= {"nin_cifar10": (16, 16, 3), "inception_cifar10": (16, 16, 3), "resnet18_cifar": (8, 8, 3), "tiny": (8, 8, 1)}
+SMALL |= {
+    "nin_cifar10": (16, 16, 3),
+    "inception_cifar10": (16, 16, 3),
+    "resnet18_cifar": (8, 8, 3),
+    "tiny": (8, 8, 1),
+}
 
 
 @pytest.mark.parametrize("name", SMALL)
