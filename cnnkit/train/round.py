@@ -16,7 +16,7 @@ from cnnkit.parallel.emulate import Emulated
 from cnnkit.parallel.exchange import ALGORITHMS, no_error, weighted_mean
 from cnnkit.parallel.payload import PAYLOADS
 from cnnkit.parallel.stamp import after, stamp
-from cnnkit.train.step import Plan, Progress, Source, gradient_step, local_step, unless_bad
+from cnnkit.train.step import Plan, Progress, Source, gradient_step, local_step
 from cnnkit.train.task import Model, Sums, Task
 
 AXIS = "worker"
@@ -192,9 +192,8 @@ def _local(task, rules, progress, start, source, plan, first, count):
 def _accumulate(task, rules, progress, start, source, plan, first, count):
     def step(i, at):
         total, progress = at
-        grads, _, after = gradient_step(task, progress, source, plan, i)
-        total = unless_bad(after.bad, jax.tree.map(jnp.add, total, grads), total)
-        return total, after._replace(model=unless_bad(after.bad, after.model, progress.model))
+        grads, _, progress = gradient_step(task, progress, source, plan, i)
+        return jax.tree.map(jnp.add, total, grads), progress
 
     zero = varying(jax.tree.map(_zero, start.params))
     before = progress.sums.examples

@@ -63,11 +63,15 @@ def mini_batch(source: Source, plan: Plan, i: Any) -> MiniBatch:
 def gradient_step(task: Task, progress: Progress, source: Source, plan: Plan, i: jax.Array) -> tuple:
     """Gradient of the i-th mini-batch's summed loss at the model as it is, with the books kept.
 
+    From the first loss on that is not finite, gradients are 0 and statistics stay as they are.
+
     Returns:
         (gradient, examples in it, progress with new statistics and sums and the same parameters).
     """
     grads, state, sums = task.gradient(progress.model, mini_batch(source, plan, i))
     bad = jnp.where((progress.bad < 0) & ~jnp.isfinite(sums.loss), jnp.int32(i), progress.bad)
+    grads = jax.tree.map(lambda g: jnp.where(bad < 0, g, 0), grads)
+    state = jax.tree.map(lambda new, old: jnp.where(bad < 0, new, old), state, progress.model.state)
     model = progress.model._replace(state=state)
     return grads, sums.examples, Progress(model, jax.tree.map(jnp.add, progress.sums, sums), bad)
 
@@ -75,17 +79,13 @@ def gradient_step(task: Task, progress: Progress, source: Source, plan: Plan, i:
 def local_step(task: Task, progress: Progress, source: Source, plan: Plan, i: jax.Array) -> Progress:
     """One optimizer step on the i-th mini-batch of the epoch.
 
-    From the first loss on that is not finite, the model stays as it was before: so it can be looked at, and
-    nothing spreads from one worker to the others.
+    From the first loss on that is not finite, the parameters stay as they were before: so they can be looked
+    at, and nothing spreads from one worker to the others. By a rate of 0, as to keep the old parameters would
+    take a copy of them in every step.
     """
-    grads, examples, after = gradient_step(task, progress, source, plan, i)
-    model = task.descend(after.model, grads, examples, plan.lr[i], plan.momentum[i])
-    return after._replace(model=unless_bad(after.bad, model, progress.model))
-
-
-def unless_bad(bad: jax.Array, new: Any, old: Any) -> Any:
-    """The new tree as long as no loss was bad, else the old one."""
-    return jax.tree.map(lambda n, o: jnp.where(bad < 0, n, o), new, old)
+    grads, examples, progress = gradient_step(task, progress, source, plan, i)
+    lr = jnp.where(progress.bad < 0, plan.lr[i], 0)
+    return progress._replace(model=task.descend(progress.model, grads, examples, lr, plan.momentum[i]))
 
 
 def local_steps(
