@@ -244,12 +244,14 @@ def reading_rows(root: Path, n: int, batch: int, threads: int, repeats: int) -> 
 
 
 def training_rows(
-    root: Path, batch: int, threads: int, repeats: int, consume: Callable, step: float, compute: str
+    root: Path, batch: int, threads: int, repeats: int, pace: Callable, compute: str
 ) -> list[dict]:
-    """The four settings, in turn."""
-    reader, rows = FolderReader(root), []
+    """The four settings, in turn; pace() gives each turn's consumer and the seconds it takes for a batch."""
+    reader, rows, steps = FolderReader(root), [], []
     made: dict[str, list[dict[str, float]]] = {mode: [] for mode in MODES}
     for i in range(repeats):
+        consume, step = pace()
+        steps.append(step)
         for mode in list(MODES)[:: 1 if i % 2 == 0 else -1]:
             with Stream(reader, batch, threads=threads, **MODES[mode]) as stream:
                 made[mode].append(train(root, stream, consume, step))
@@ -259,11 +261,19 @@ def training_rows(
         "images_per_s": "images/s",
         "filling_s": "s",
     }
+    step_ms = round(1e3 * statistics.median(steps), 2)
     for mode, found in made.items():
         for figure, unit in units.items():
             values = [one[figure] for one in found]
-            rows.append(row(mode, figure, values, unit, compute=compute, step_ms=round(1e3 * step, 2)))
+            rows.append(row(mode, figure, values, unit, compute=compute, step_ms=step_ms))
     return rows
+
+
+def waiting_pace(root: Path, batch: int, threads: int) -> tuple[Callable, float]:
+    """A consumer that waits, and its seconds a batch: a quarter longer than the readers alone take just now."""
+    with Stream(FolderReader(root), batch, threads=threads) as stream:
+        step = SLACK * batch / stream_rate(root, stream, len(stream.reader))
+    return (lambda b: time.sleep(step)), step
 
 
 def memory_rows(root: Path, batch: int, threads: int, batches: int = 16) -> list[dict]:
@@ -302,7 +312,7 @@ def main() -> None:
     options.add_argument("--images", type=int, default=768)
     options.add_argument("--batch", type=int, default=32)
     options.add_argument("--threads", type=int, default=cores())
-    options.add_argument("--repeats", type=int, default=3)
+    options.add_argument("--repeats", type=int, default=5)
     options.add_argument("--real", action="store_true", help="a ResNet-18 step instead of waiting")
     options.add_argument("--name", default="stream", help="of the result file")
     chosen = options.parse_args()
@@ -312,11 +322,13 @@ def main() -> None:
         size = statistics.mean(p.stat().st_size for p in root.rglob("*.jpg"))
         print(f"{chosen.images} files of {size / 1e3:.0f} kB, {threading.active_count()} threads")
         rows, rate = reading_rows(root, chosen.images, chosen.batch, chosen.threads, chosen.repeats)
-        step = SLACK * chosen.batch / rate
-        consume, compute = (lambda b: time.sleep(step)), "emulated by waiting: the cores are needed to decode"
         if chosen.real:
-            consume, step, compute = real_compute(chosen.batch, step)
-        rows += training_rows(root, chosen.batch, chosen.threads, chosen.repeats, consume, step, compute)
+            consume, step, compute = real_compute(chosen.batch, SLACK * chosen.batch / rate)
+            pace = lambda: (consume, step)
+        else:
+            compute = "emulated by waiting: the cores are needed to decode"
+            pace = lambda: waiting_pace(root, chosen.batch, chosen.threads)
+        rows += training_rows(root, chosen.batch, chosen.threads, chosen.repeats, pace, compute)
         rows += memory_rows(root, chosen.batch, chosen.threads)
     for made in rows:
         peer = f"  {made['peer']} {made['peer_value']} ratio {made['ratio']}" if "peer" in made else ""
