@@ -62,8 +62,8 @@ class Cluster:
         folder: str | Path | None = None,
     ) -> None:
         require()
-        if not 1 <= nodes <= 1000:
-            raise ValueError(f"nodes is {nodes}: expected between 1 and 1000")
+        if not 1 <= nodes <= 250:
+            raise ValueError(f"nodes is {nodes}: expected between 1 and 250")
         if workers_per_node < 1:
             raise ValueError(f"workers_per_node is {workers_per_node}: expected at least 1")
         found = environment.gpus() if gpus is not False else []
@@ -270,7 +270,8 @@ class Cluster:
             finally:
                 self._channel.settimeout(None)
             if not data:
-                self._end("the lab's keeper has ended")
+                last = self._replies.get(-1, {}).get("error")
+                self._end("the lab's keeper has ended" + (f" ({last})" if last else ""))
                 return
             *lines, self._rest = (self._rest + data).split(b"\n")
             for line in lines:

@@ -9,6 +9,7 @@ import contextlib
 import fcntl
 import json
 import os
+import resource
 import select
 import shutil
 import signal
@@ -33,7 +34,10 @@ def main(channel_fd: str, owner_pid: str, settings_json: str) -> None:
     """
     channel, owner = socket.socket(fileno=int(channel_fd)), int(owner_pid)
     settings = json.loads(settings_json)
-    watched = kernel.pidfd_open(owner)
+    try:
+        watched = kernel.pidfd_open(owner)
+    except ProcessLookupError:
+        return
     if os.getppid() != owner:
         return
     try:
@@ -120,6 +124,9 @@ class Lab:
         from cnnkit.lab import links
 
         self.channel = channel
+        # Each node's namespaces and sockets are held open here.
+        most = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+        resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
         count = settings["nodes"]
         names = "".join(f"{links.address(i)} node{i}\n" for i in range(count))
         kernel.own_hosts(f"127.0.0.1 localhost\n{names}")

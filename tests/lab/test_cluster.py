@@ -202,7 +202,7 @@ def test_freezing_and_killing_take_a_nodes_children_along(c, marked, eventually)
 def test_nodes_that_are_not_there(c):
     with pytest.raises(ValueError, match="no node 3: this lab has nodes 0 to 2"):
         c.cut(3)
-    with pytest.raises(ValueError, match="nodes is 0: expected between 1 and 1000"):
+    with pytest.raises(ValueError, match="nodes is 0: expected between 1 and 250"):
         Cluster(0)
     with pytest.raises(ValueError, match="workers_per_node is 0"):
         Cluster(2, workers_per_node=0)
