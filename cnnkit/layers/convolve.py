@@ -1,5 +1,6 @@
 """Convolution by three algorithms that give the same numbers: direct, matrix product, Fourier transform."""
 
+import math
 from functools import partial
 from typing import NamedTuple
 
@@ -9,6 +10,7 @@ from jax import lax
 
 from cnnkit.layers.window import Pads, Pair, Shape, out_size, taps
 
+_FEWER, _MOST_TAPS = 1.5, 49  # when the gradient is scattered, from measurements
 _LAYOUT = ("NHWC", "HWIO", "NHWC")
 
 
@@ -33,7 +35,17 @@ def direct(x: jax.Array, w: jax.Array, window: Window) -> jax.Array:
 
 
 def matmul(x: jax.Array, w: jax.Array, window: Window) -> jax.Array:
-    """The same as one matrix product: every window's pixels become a row (im2col; thesis section 4.2)."""
+    """The same as one matrix product: every window's pixels become a row (im2col; thesis section 4.2).
+
+    The rows are made again for the backward pass, not kept: they are as many times larger than the image as
+    the kernel has pixels.
+    """
+    if w.shape[:2] == (1, 1):
+        return _product(x, w, window)
+    return jax.checkpoint(_product, static_argnums=2)(x, w, window)
+
+
+def _product(x, w, window):
     h, width, c, features = w.shape
     rows = columns(x, (h, width), window)
     g = window.groups
@@ -120,6 +132,14 @@ _written.defvjp(_written_forward, _written_backward)
 
 
 def _image_gradient(dy, w, window: Window, shape: Shape):
+    pixels, places = math.prod(shape[1:3]), math.prod(dy.shape[1:3])
+    # As a convolution the gradient takes a product for every pixel of the image, scattered for every window.
+    if window.groups == 1 and pixels > _FEWER * places and math.prod(w.shape[:2]) <= _MOST_TAPS:
+        return _scattered(dy, w, window, shape)
+    return _turned(dy, w, window, shape)
+
+
+def _turned(dy, w, window: Window, shape: Shape):
     """dy spread by the stride, convolved with the kernel turned about and its channels exchanged."""
     h, width, c, features = w.shape
     g = window.groups
@@ -133,6 +153,22 @@ def _image_gradient(dy, w, window: Window, shape: Shape):
         pads.append((reach - near, n + near - (m - 1) * s - 1))
     dy, positive = _cut(dy, pads, window.stride)
     return _xla(dy, turned, Window((1, 1), positive, window.dilation, g), window.stride)
+
+
+def _scattered(dy, w, window: Window, shape: Shape):
+    """A matrix product gives every window's pixels their gradients, which are then added up (col2im)."""
+    h, width, c, features = w.shape
+    stride, pads, dilation, _ = window
+    rows = (dy.reshape(-1, features) @ w.reshape(-1, features).T).reshape(*dy.shape[:3], h, width, c)
+    total = jnp.zeros((), dy.dtype)
+    for i in range(h):
+        for j in range(width):
+            config = [(0, 0, 0)]
+            for tap, n, m, s, d, edges in zip((i, j), shape[1:3], dy.shape[1:3], stride, dilation, pads):
+                before = tap * d - edges[0]
+                config.append((before, n - before - (m - 1) * s - 1, s - 1))
+            total += lax.pad(rows[:, :, :, i, j], jnp.zeros((), dy.dtype), [*config, (0, 0, 0)])
+    return total
 
 
 def _kernel_gradient(x, dy, window: Window, shape: Shape):
