@@ -39,10 +39,25 @@ class Measured:
         """Whether this round is to be timed by itself; a function of its number, so that all do it together."""
         return self.workers > 1 and (round in EARLY or round % EVERY == EVERY - 1)
 
-    @property
-    def exchange_known(self) -> bool:
-        """Whether exchanges were timed often enough for a median; the same in all processes."""
-        return len(self._exchanges) >= 3
+    def exchange_due(self, round: int) -> bool:
+        """Whether an exchange is to be timed by itself in this round that is due, with the same promise."""
+        return self.exchange_seconds is None or round in EARLY[:3]
+
+    def facts(self) -> dict[str, Any]:
+        """What a checkpoint keeps, so that a resumed run goes on as it would have."""
+        return {"step_seconds": self.step_seconds.tolist(), "exchange_seconds": self.exchange_seconds}
+
+    def restore(self, facts: dict[str, Any]) -> None:
+        """Go on from what `facts` gave, if it was of as many workers."""
+        if len(facts["step_seconds"]) != self.workers:
+            return
+        self.step_seconds = np.array(facts["step_seconds"], float)
+        self.exchange_seconds = facts["exchange_seconds"]
+        for worker, kept in self._steps.items():
+            if np.isfinite(self.step_seconds[worker]):
+                kept.append(float(self.step_seconds[worker]))
+        if self.exchange_seconds is not None:
+            self._exchanges.append(self.exchange_seconds)
 
     def add(self, seconds: dict[int, float], steps: Sequence[int], exchange: float | None) -> None:
         """One measurement: seconds of each local worker's phase, its local steps, seconds of the exchange."""

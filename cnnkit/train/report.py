@@ -52,7 +52,9 @@ class Lines:
 
     def end(self, run: "Run", why: str) -> None:
         if why != "done":
-            self._say(f"{why} at epoch {run.epochs_done:.2f} of {run.epochs}; started again, it goes on from there")
+            self._say(
+                f"{why} at epoch {run.epochs_done:.2f} of {run.epochs}; started again, it goes on from there"
+            )
 
     def _say(self, text: str) -> None:
         print(text, file=self._file or sys.stdout, flush=True)

@@ -108,13 +108,17 @@ class Solo:
         own = jax.tree.map(lambda leaf: np.asarray(leaf)[None], carry.own._replace(sums=sums, bad=bad))
         return Carry(carry.common, own)
 
-    def restore(self, carry: Carry, round: int, scales: Scales) -> None:
-        """Go on from a snapshot of one worker."""
+    def facts(self) -> dict[str, Any]:
+        """What a checkpoint says beside the arrays."""
+        return {"round": self.round, "workers": 1, "scales": self.scales, "measured": {"step_seconds": []}}
+
+    def restore(self, carry: Carry, facts: dict[str, Any]) -> None:
+        """Go on from a snapshot of one worker, and what was said beside it."""
         own = jax.tree.map(lambda leaf: leaf[0], carry.own)
         model = carry.common.model
         if not self.rules.shares_opt:
             model = model._replace(opt=own.opt)
-        self.round = round
+        self.round = facts["round"]
         self._hold(Progress(model, own.sums, own.bad))
 
     def compilations(self) -> int:

@@ -116,16 +116,8 @@ class Standing:
     def snapshot(self) -> tuple[Carry, dict[str, Any]]:
         """Everything that a checkpoint holds: arrays on the host, and facts about them."""
         with self.turns:
-            made = self.engine
-            facts = {
-                "epoch": self.epoch,
-                "position": self.position,
-                "round": made.round,
-                "workers": made.workers,
-                "clocks": self.clocks.facts(),
-                "scales": made.scales,
-            }
-            return made.snapshot(), facts
+            facts = {"epoch": self.epoch, "position": self.position, "clocks": self.clocks.facts()}
+            return self.engine.snapshot(), facts | self.engine.facts()
 
     def keep(self) -> None:
         """Write a checkpoint, if there is a folder.
@@ -175,7 +167,7 @@ class Standing:
         facts = self.keeper.facts_in(content)
         carry, rates = self._carry(content, facts)
         carry = regroup(self.setup.task, self.setup.rules, carry, made.workers, *rates)
-        made.restore(carry, facts["round"], Scales(*facts["scales"]))
+        made.restore(carry, facts)
         self.epoch, self.position = facts["epoch"], facts["position"]
 
     def _carry(self, content: bytes, facts: dict[str, Any]) -> tuple[Carry, tuple[Any, Any]]:

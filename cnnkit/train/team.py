@@ -1,7 +1,6 @@
 """The engine for many workers: rounds of fetch_i local steps and an exchange, over the mesh of workers."""
 
 import functools
-import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -201,7 +200,8 @@ class Team:
         if not self.measured.due(self.round):
             return self._together
         # Apart, an exchange that belongs beside the computing would stand in line with it.
-        return self._with_stamps if self.rules.delay and self.measured.exchange_known else self._apart
+        apart = not self.rules.delay or self.measured.exchange_due(self.round)
+        return self._apart if apart else self._with_stamps
 
     def _with_stamps(self, firsts: np.ndarray, counts: np.ndarray, signals: Any) -> dict[int, float]:
         """One round in one program that stamps its local phase."""
@@ -253,7 +253,9 @@ class Team:
 
     def _between(self, stamps: tuple[jax.Array, jax.Array]) -> dict[int, float]:
         """Seconds between two stamps on each local worker."""
-        rows = ({shard.index[0].start or 0: int(shard.data[0]) for shard in s.addressable_shards} for s in stamps)
+        rows = (
+            {shard.index[0].start or 0: int(shard.data[0]) for shard in s.addressable_shards} for s in stamps
+        )
         begin, end = rows
         return {worker: float(seconds_between(begin[worker], end[worker])) for worker in self.team.local}
 
@@ -333,9 +335,19 @@ class Team:
         """Everything that a checkpoint must hold, on the host: what is common once, what is own by worker."""
         return Carry(self._first(self.carry.common, host=True), self._gathered(self.carry.own))
 
-    def restore(self, carry: Carry, round: int, scales: Scales) -> None:
-        """Go on from a snapshot of as many workers; `regroup` makes it so."""
-        self.round, self.measured.scales = round, scales
+    def facts(self) -> dict[str, Any]:
+        """What a checkpoint says beside the arrays."""
+        return {
+            "round": self.round,
+            "workers": self.workers,
+            "scales": self.scales,
+            "measured": self.measured.facts(),
+        }
+
+    def restore(self, carry: Carry, facts: dict[str, Any]) -> None:
+        """Go on from a snapshot of as many workers, which `regroup` makes, and what was said beside it."""
+        self.round, self.measured.scales = facts["round"], Scales(*facts["scales"])
+        self.measured.restore(facts["measured"])
         self.carry = Carry(self._stacked(carry.common), self._rows_of(carry.own))
         self._sums, self._bad = carry.own.sums, carry.own.bad
         self._bytes, self._settled = self._sent(carry.common.model), None

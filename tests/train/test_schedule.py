@@ -30,7 +30,7 @@ def test_stages_carry_momentum():
     momentum = schedule(np.array([1.0, 3.0, 4.0]), 10)[1]
     assert momentum[:2].tolist() == [0.75, 0.5]
     assert np.isnan(momentum[2])
-    lr, momentum = optim.sgd(schedule, momentum=0.875).rates(np.array([1.0, 3.0, 4.0]), 10)
+    _, momentum = optim.sgd(schedule, momentum=0.875).rates(np.array([1.0, 3.0, 4.0]), 10)
     assert momentum.tolist() == [0.75, 0.5, 0.875]
 
 
