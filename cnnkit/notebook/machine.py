@@ -1,5 +1,6 @@
 """Readings of a process's devices: GPUs through NVML beside JAX's own memory figures, CPUs through psutil."""
 
+import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -8,6 +9,7 @@ import psutil
 from cnnkit.notebook.nvml import READINGS, Nvml, Sample
 
 JAX_READINGS = ("jax_memory", "jax_limit")
+LEAST = 0.1  # seconds over which a CPU's utilization is taken
 
 
 class Cpu:
@@ -19,9 +21,13 @@ class Cpu:
         # The first call of each gives 0 and sets the point that the next one measures from.
         psutil.cpu_percent(None)
         self._process.cpu_percent(None)
+        self._asked = time.monotonic()
 
     def sample(self) -> Sample:
         """Percent of all cores since the last sample, and bytes."""
+        # Over a shorter time the counters have hardly ticked, and a busy machine reads 0 %.
+        time.sleep(max(0.0, self._asked + LEAST - time.monotonic()))
+        self._asked = time.monotonic()
         memory = psutil.virtual_memory()
         values = {
             "utilization": psutil.cpu_percent(None),

@@ -4,7 +4,6 @@ import math
 import threading
 import time
 from collections import defaultdict, deque
-from collections.abc import Sequence
 from typing import Any
 
 from cnnkit.notebook.machine import Machine
@@ -38,10 +37,22 @@ class Monitor:
         self._thread.start()
         return self
 
+    @property
+    def running(self) -> bool:
+        """Whether its thread samples."""
+        return self._thread is not None
+
+    @property
+    def ended(self) -> bool:
+        """Whether it has stopped for good."""
+        return self._end.is_set()
+
     def stop(self) -> None:
         """End the thread and let NVML go; what was sampled stays."""
         self._end.set()
-        if self._thread is not None and self._thread is not threading.current_thread():
+        if self._thread is None:
+            self.machine.close()
+        elif self._thread is not threading.current_thread():
             self._thread.join(5)
         self._thread = None
 
@@ -92,8 +103,3 @@ class Monitor:
             self.failure = f"the monitor ended: {error}"
         finally:
             self.machine.close()
-
-
-def watch(devices: Sequence[Any] | None = None, seconds: float = 1.0) -> Monitor:
-    """A monitor of this machine that runs already."""
-    return Monitor(Machine(devices), seconds).start()

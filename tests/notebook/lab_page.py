@@ -1,5 +1,6 @@
 """A JupyterLab of its own with a notebook in it, driven in Chromium cell by cell."""
 
+import importlib.util
 import json
 import os
 import re
@@ -12,8 +13,6 @@ import urllib.request
 from contextlib import contextmanager
 from pathlib import Path
 
-import nbformat
-
 ROOT = Path(__file__).resolve().parents[2]
 FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-background-networking"]
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
@@ -21,18 +20,18 @@ CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", 
 
 def missing():
     """Why these tests cannot run here; "" if they can."""
-    import importlib.util
-
     absent = [name for name in ("playwright", "jupyterlab") if importlib.util.find_spec(name) is None]
     if CHROMIUM is None:
         absent.append("Chromium")
     return f"{' and '.join(absent)} not installed" if absent else ""
 
 
-def write_notebook(path, *cells):
+def write_notebook(path, *cells, kernel="python3"):
     """A notebook of these code cells."""
+    import nbformat
+
     made = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(source) for source in cells])
-    made.metadata.kernelspec = {"name": "python3", "display_name": "Python 3", "language": "python"}
+    made.metadata.kernelspec = {"name": kernel, "display_name": kernel, "language": "python"}
     nbformat.write(made, path)
 
 
@@ -83,11 +82,16 @@ class NotebookPage:
     Args:
         page: playwright's.
         address: of the lab.
-        name: of the notebook's file.
+        path: of the notebook's file, in the lab's folder.
     """
 
-    def __init__(self, page, address, name):
-        self.page, self.name = page, name
+    def __init__(self, page, address, path):
+        self.page, self.path, self.address = page, path, address
+        self.open()
+
+    def open(self):
+        """Open the notebook, anew if it is open."""
+        page, address, name = self.page, self.address, self.path.name
         page.goto(f"{address}/lab/tree/{name}?reset")
         page.wait_for_function(
             "window.jupyterapp && window.jupyterapp.shell.currentWidget?.content?.widgets?.length"
@@ -137,11 +141,14 @@ class NotebookPage:
 
     def save(self):
         """The notebook as it is saved."""
-        self.command("docmanager:save")
-        return nbformat.read(self._path(), 4)
+        import nbformat
 
-    def _path(self):
-        return self.folder / self.name
+        self.command("docmanager:save")
+        return nbformat.read(self.path, 4)
+
+    def evaluate(self, i, javascript):
+        """A value of the first output under a cell: an expression in ``node``."""
+        return self.outputs(i).first.evaluate(f"node => {javascript}")
 
 
 def _wait_for(address, server, log):

@@ -9,7 +9,7 @@ import pynvml
 import pytest
 from fake_nvml import FakeNvml, device, gpu, visible
 
-from cnnkit.notebook import hosts, strips
+from cnnkit.notebook import devices, hosts, strips
 from cnnkit.notebook.machine import Machine
 from cnnkit.notebook.monitor import Monitor
 from cnnkit.notebook.nvml import Identity, Nvml, Sample
@@ -216,3 +216,61 @@ def test_a_folder_that_cannot_be_written_does_not_end_the_monitor(tmp_path):
     (tmp_path / "file").write_text("")
     hosts.Writer(tmp_path / "file", 0)([Sample("GPU 0", {"utilization": 5.0}, {})])
     assert hosts.Others(tmp_path / "nowhere", 0).read() == []
+
+
+def view(fake, **options):
+    return devices.Gpus(Monitor(Machine(None, lambda: Nvml(fake)), seconds=0.01), **options)
+
+
+def test_gpus_prints_as_a_table_of_this_moment_and_leaves_no_thread(capsys):
+    fake = FakeNvml(gpu(0), gpu(1, fails={"power": pynvml.NVML_ERROR_NO_PERMISSION}))
+    shown = view(fake)
+    print(shown)
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0] == "GPU 0 NVIDIA Fake: 5 %, memory 1 GB of 80 GB, 100 W, 40 °C"
+    assert lines[1] == "GPU 1 NVIDIA Fake: 15 %, memory 2 GB of 80 GB, n/a, 41 °C"
+    assert lines[-1] == "GPU 1 NVIDIA Fake: power n/a: no permission to read it"
+    shown.stop()
+    assert fake.open == 0
+    assert repr(shown).startswith(lines[0])
+
+
+def test_without_a_driver_gpus_says_why():
+    shown = view(FakeNvml(init=pynvml.NVML_ERROR_LIBRARY_NOT_FOUND))
+    assert "no GPU readings: no NVIDIA driver is installed" in repr(shown)
+    assert "no NVIDIA driver is installed" in shown._repr_html_()
+    shown.stop()
+
+
+def test_gpus_moves_in_one_output_until_stopped_or_shown_anew(frontend):
+    fake = FakeNvml(gpu(0))
+    first = view(fake)
+    first._ipython_display_()
+    fake.gpus[0]["utilization"] = 77
+    while "77 %" not in frontend.messages[-1].data["text/plain"]:
+        time.sleep(0.01)
+    second = view(FakeNvml(gpu(1)))
+    second._ipython_display_()
+    assert fake.open == 0
+    second.stop()
+    said = len(frontend.messages)
+    time.sleep(0.05)
+    assert len(frontend.messages) == said
+    assert len(frontend.outputs()) == 2
+    assert "cnnkit gpus" not in [thread.name for thread in threading.enumerate()]
+
+
+def test_gpus_ends_by_itself_after_its_minutes(frontend):
+    shown = view(FakeNvml(gpu(0)), minutes=0.0001)
+    shown._ipython_display_()
+    while not shown.monitor.ended:
+        time.sleep(0.01)
+    assert "utilization" in frontend.messages[-1].data["text/html"]
+
+
+def test_gpus_shows_the_other_processes_of_a_run(tmp_path):
+    hosts.Writer(tmp_path, 3)([Sample("GPU 0 far away", {"utilization": 64.0}, {})])
+    shown = view(FakeNvml(gpu(0)), folder=tmp_path)
+    assert "  GPU 0 far away: 64 %" in repr(shown)
+    assert "process 3 on" in shown._repr_html_()
+    shown.stop()

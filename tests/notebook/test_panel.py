@@ -26,43 +26,6 @@ DATA = ck.load("digits").take(train=200, test=100)
 VIEW = "application/vnd.jupyter.widget-view+json"
 
 
-class Frontend:
-    """A notebook's shell: keeps every message about outputs, and the cells' events."""
-
-    def __init__(self):
-        self.kernel = object()
-        self.messages, self.callbacks = [], []
-        self.events = SimpleNamespace(
-            register=lambda event, call: self.callbacks.append(call),
-            unregister=lambda event, call: self.callbacks.remove(call),
-        )
-
-    def publish(self, data, metadata=None, *, transient=None, update=False):
-        self.messages.append(
-            SimpleNamespace(data=data, metadata=metadata, id=transient["display_id"], update=update)
-        )
-
-    def outputs(self):
-        """What a saved notebook would hold: the last state of each display."""
-        assert [m.id for m in self.messages if not m.update] == list(
-            dict.fromkeys(m.id for m in self.messages)
-        )
-        return {m.id: m for m in self.messages}
-
-    def cell_ends(self):
-        for call in list(self.callbacks):
-            call(None)
-
-
-@pytest.fixture
-def frontend(monkeypatch):
-    made = Frontend()
-    monkeypatch.setattr("cnnkit.notebook.shown.shell", lambda: made)
-    monkeypatch.setattr("cnnkit.notebook.watch.shell", lambda: made)
-    monkeypatch.setattr("IPython.display.publish_display_data", made.publish)
-    return made
-
-
 @pytest.fixture(scope="module")
 def made(tmp_path_factory):
     """One run for all tests, compiled once: each trains it a little further."""

@@ -2,10 +2,11 @@
 
 import re
 
-import nbformat
 import pytest
-from nbconvert import HTMLExporter
-from papermill import execute_notebook
+
+nbformat = pytest.importorskip("nbformat")
+HTMLExporter = pytest.importorskip("nbconvert").HTMLExporter
+execute_notebook = pytest.importorskip("papermill").execute_notebook
 
 SETUP = """
 import cnnkit as ck
