@@ -1,6 +1,7 @@
 """The single-GPU core: layers as (init, apply) pairs, and their combinators."""
 
 from cnnkit.layers.activate import gelu, leaky_relu, relu, scaled_tanh, sigmoid, softmax, tanh
+from cnnkit.layers.compiled import compiler_options
 from cnnkit.layers.conv import conv, local, nin
 from cnnkit.layers.dense import affine, dense, flatten
 from cnnkit.layers.dropout import dropout
@@ -21,6 +22,7 @@ __all__ = [
     "avg_pool",
     "batch_norm",
     "branch",
+    "compiler_options",
     "conv",
     "dense",
     "dropout",

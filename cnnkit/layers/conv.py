@@ -66,7 +66,7 @@ def conv(
     def apply(params, state, x, *, key=None, train=False):
         pads = resolve(padding, x.shape[1:], size, stride, dilation)
         w = params["w"].astype(x.dtype)
-        y = convolve(x, w, Window(stride, pads, dilation, groups), algorithm)
+        y = convolve(x, w, Window(stride, pads, dilation, groups), algorithm, train)
         return y + params["b"].astype(x.dtype) if bias else y, state
 
     config = {

@@ -8,9 +8,11 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
+from cnnkit.layers.choice import Case, choose_algorithm
+from cnnkit.layers.loop import inside_loop
 from cnnkit.layers.window import Pads, Pair, Shape, out_size, taps
 
-_FEWER, _MOST_TAPS = 1.5, 49  # when the gradient is scattered, from measurements
+_FEWER, _WIDEST = 1.5, 11  # when the gradient is scattered, from measurements
 _LAYOUT = ("NHWC", "HWIO", "NHWC")
 
 
@@ -79,11 +81,35 @@ def fft(x: jax.Array, w: jax.Array, window: Window) -> jax.Array:
 ALGORITHMS = {"direct": direct, "matmul": matmul, "fft": fft}
 
 
-def convolve(x: jax.Array, w: jax.Array, window: Window, algorithm: str = "auto") -> jax.Array:
-    """x [B, H, W, C] convolved with w [h, w, C / groups, F], by the algorithm of that name."""
+def convolve(
+    x: jax.Array, w: jax.Array, window: Window, algorithm: str = "auto", train: bool = False
+) -> jax.Array:
+    """x [B, H, W, C] convolved with w [h, w, C / groups, F].
+
+    Args:
+        x: images.
+        w: kernels, of the same type.
+        window: how they move.
+        algorithm: one of `ALGORITHMS`, or ``"auto"`` for what was measured fastest near these shapes.
+        train: whether gradients will be taken, which auto asks for.
+    """
     if algorithm == "auto":
-        algorithm = "matmul" if w.shape[:2] == (1, 1) else "direct"
+        algorithm = choose_algorithm(case(x.shape, w.shape, window, train))
     return ALGORITHMS[algorithm](x, w, window)
+
+
+def case(image: Shape, kernel: Shape, window: Window, train: bool) -> Case:
+    """What the choice of an algorithm goes by.
+
+    Args:
+        image: [B, H, W, C].
+        kernel: [h, w, C / groups, F].
+        window: how the kernel moves.
+        train: whether gradients are taken.
+    """
+    backend, stride = jax.default_backend(), math.prod(window.stride)
+    sizes = (*image, kernel[3], kernel[0] * kernel[1], stride, window.groups)
+    return Case(backend, inside_loop(), train, *sizes)
 
 
 def same_axes(*arrays: jax.Array) -> list[jax.Array]:
@@ -134,7 +160,7 @@ _written.defvjp(_written_forward, _written_backward)
 def _image_gradient(dy, w, window: Window, shape: Shape):
     pixels, places = math.prod(shape[1:3]), math.prod(dy.shape[1:3])
     # As a convolution the gradient takes a product for every pixel of the image, scattered for every window.
-    if window.groups == 1 and pixels > _FEWER * places and math.prod(w.shape[:2]) <= _MOST_TAPS:
+    if window.groups == 1 and pixels > _FEWER * places and w.shape[1] <= _WIDEST:
         return _scattered(dy, w, window, shape)
     return _turned(dy, w, window, shape)
 
@@ -156,19 +182,35 @@ def _turned(dy, w, window: Window, shape: Shape):
 
 
 def _scattered(dy, w, window: Window, shape: Shape):
-    """A matrix product gives every window's pixels their gradients, which are then added up (col2im)."""
+    """Matrix products give every window's pixels their gradients, which are then added up (col2im)."""
     h, width, c, features = w.shape
-    stride, pads, dilation, _ = window
-    rows = (dy.reshape(-1, features) @ w.reshape(-1, features).T).reshape(*dy.shape[:3], h, width, c)
-    total = jnp.zeros((), dy.dtype)
-    for i in range(h):
-        for j in range(width):
-            config = [(0, 0, 0)]
-            for tap, n, m, s, d, edges in zip((i, j), shape[1:3], dy.shape[1:3], stride, dilation, pads):
-                before = tap * d - edges[0]
-                config.append((before, n - before - (m - 1) * s - 1, s - 1))
-            total += lax.pad(rows[:, :, :, i, j], jnp.zeros((), dy.dtype), [*config, (0, 0, 0)])
-    return total
+    (down, across), ((top, bottom), (left, right)), (far, wide), _ = window
+    rows, cols = dy.shape[1:3]
+    height, breadth = shape[1] + top + bottom, shape[2] + left + right
+    flat, zero = dy.reshape(-1, features), jnp.zeros((), dy.dtype)
+
+    def add_row(i, total):
+        taps = (flat @ w[i].reshape(-1, features).T).reshape(len(dy), rows, cols, width, c)
+        row = sum(
+            lax.pad(taps[:, :, :, j], zero, _margins((0, 0), (j * wide, breadth), across, cols))
+            for j in range(width)
+        )
+        start, span = i * far, (rows - 1) * down + 1
+        here = lax.dynamic_slice_in_dim(total, start, span, 1)
+        row = lax.pad(row, zero, [(0, 0, 0), (0, 0, down - 1), (0, 0, 0), (0, 0, 0)])
+        return lax.dynamic_update_slice_in_dim(total, here + row, start, 1)
+
+    # A loop over the kernel's rows: its result stands in memory, where the sum of all taps would be fused into
+    # what reads it and made anew at each reading.
+    total = jnp.zeros((len(dy), height, breadth, c), dy.dtype)
+    total = lax.fori_loop(0, h, add_row, *same_axes(total, dy)[:1])
+    return total[:, top : top + shape[1], left : left + shape[2]]
+
+
+def _margins(rows: Pair, cols: Pair, step: int, n: int):
+    """lax.pad's settings to put n columns, step apart, at a place among others: (place, columns in all)."""
+    place, total = cols
+    return [(0, 0, 0), (0, 0, 0), (place, total - place - (n - 1) * step - 1, step - 1), (0, 0, 0)]
 
 
 def _kernel_gradient(x, dy, window: Window, shape: Shape):

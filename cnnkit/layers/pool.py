@@ -108,6 +108,7 @@ def _written_forward(x, size, stride, pads):
 
 def _written_backward(size, stride, pads, saved, dy):
     place, (height, width) = saved
+    dy = lax.optimization_barrier(dy)  # read many times, so not to be made anew each time
     rows = -(-(height + pads[0][0]) // stride[0])
     cols = -(-(width + pads[1][0]) // stride[1])
     # Pixels at one phase of the stride make an image of rows × cols, which some pixels of the windows reach.

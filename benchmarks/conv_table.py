@@ -1,0 +1,141 @@
+"""Times convolutions by each algorithm and keeps them where `algorithm="auto"` looks them up.
+
+    python -m benchmarks.conv_table            # all cases of this backend, in cnnkit/layers/conv_table.json
+    python -m benchmarks.conv_table --n 9      # more repetitions
+
+Rows of other backends stay as they are: run it once on a CPU and once on a machine with a GPU.
+"""
+
+import argparse
+import itertools
+import json
+import statistics
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+
+import cnnkit.layers
+from benchmarks import results
+from cnnkit.layers import compiler_options
+from cnnkit.layers.convolve import ALGORITHMS, Window, case
+
+TABLE = Path(cnnkit.layers.__file__).parent / "conv_table.json"
+
+# batch, image, channels, features, kernel, padding, stride, groups: the layers of LeNet, CUDA-CNN's and Purine's networks,
+# ResNet's three kinds, a depth-wise layer, large kernels, and a batch of one.
+GRID = [
+    (128, 28, 1, 20, 5, 0, 1, 1),
+    (128, 12, 20, 50, 5, 0, 1, 1),
+    (128, 12, 32, 64, 5, 0, 1, 1),
+    (128, 24, 3, 32, 5, 2, 1, 1),
+    (128, 24, 32, 128, 1, 0, 1, 1),
+    (128, 12, 128, 64, 5, 2, 1, 1),
+    (128, 6, 128, 64, 3, 1, 1, 1),
+    (64, 32, 3, 192, 5, 2, 1, 1),
+    (64, 32, 192, 160, 1, 0, 1, 1),
+    (64, 16, 96, 192, 5, 2, 1, 1),
+    (64, 8, 192, 192, 3, 1, 1, 1),
+    (64, 8, 192, 10, 1, 0, 1, 1),
+    (32, 32, 64, 64, 3, 1, 1, 1),
+    (32, 32, 64, 128, 3, 1, 2, 1),
+    (32, 32, 64, 128, 1, 0, 2, 1),
+    (32, 32, 32, 32, 3, 1, 1, 32),
+    (16, 32, 16, 16, 11, 5, 1, 1),
+    (16, 32, 16, 16, 21, 10, 1, 1),
+    (1, 64, 16, 32, 3, 1, 1, 1),
+]
+ENOUGH = 0.15  # seconds of work to a repetition, at most
+
+
+def main() -> None:
+    """Measure the grid and write the table."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--n", type=int, default=5, help="repetitions, of which the median counts")
+    n = parser.parse_args().n
+    rows = []
+    for shape, loop, gradient in cases():
+        rows.append(measure(shape, loop, gradient, n))
+        print(
+            *shape,
+            "loop" if loop else "once",
+            "gradient" if gradient else "forward",
+            rows[-1]["ms"],
+            flush=True,
+        )
+    write(rows)
+
+
+def cases() -> Iterator[tuple[tuple[int, ...], bool, bool]]:
+    """(shape, loop, gradient) of every row."""
+    return itertools.product(GRID, (False, True), (False, True))
+
+
+def write(rows: list[dict]) -> None:
+    """Put this backend's rows into the table."""
+    backend = jax.default_backend()
+    kept = json.loads(TABLE.read_text("utf-8")) if TABLE.exists() else {"measured": {}, "rows": []}
+    kept["measured"][backend] = {"machine": results.machine(), "versions": results.versions()}
+    kept["rows"] = [row for row in kept["rows"] if row["backend"] != backend] + rows
+    lines = ",\n  ".join(json.dumps(row) for row in kept["rows"])
+    head = json.dumps(kept["measured"], indent=1)
+    TABLE.write_text(f'{{\n "measured": {head},\n "rows": [\n  {lines}\n ]\n}}\n', encoding="utf-8")
+
+
+def measure(shape: tuple[int, ...], loop: bool, gradient: bool, n: int) -> dict:
+    """One row of the table: the case, and milliseconds by algorithm."""
+    batch, side, channels, features, kernel, edge, stride, groups = shape
+    draw = np.random.default_rng(0).standard_normal
+    x = jnp.asarray(draw((batch, side, side, channels)), jnp.float32)
+    w = jnp.asarray(draw((kernel, kernel, channels // groups, features)), jnp.float32)
+    window = Window((stride, stride), ((edge, edge), (edge, edge)), groups=groups)
+    ms = {
+        name: 1e3 * seconds(algorithm, x, w, window, loop, gradient, n)
+        for name, algorithm in ALGORITHMS.items()
+    }
+    key = case(x.shape, w.shape, window, gradient)._replace(loop=loop)
+    return key._asdict() | {"ms": {name: float(f"{value:.3g}") for name, value in ms.items()}}
+
+
+def seconds(algorithm, x, w, window, loop, gradient, n) -> float:
+    """The median time of one convolution."""
+
+    def once(x, w):
+        if not gradient:
+            return algorithm(x, w, window)
+        y, back = jax.vjp(lambda x, w: algorithm(x, w, window), x, w)
+        return back(y)
+
+    def many(x, w, times):
+        def body(_, carry):
+            tiny, kernel = carry
+            # Each pass hangs on the one before, or the compiler would take the work out of the loop.
+            out = lax.optimization_barrier(once(x, kernel + tiny))
+            return 1e-30 * jax.tree.leaves(out)[0].ravel()[0], kernel
+
+        return lax.fori_loop(0, times, body, (jnp.float32(0), w))[0]
+
+    function = jax.jit(many if loop else once, compiler_options=compiler_options())
+    arguments = (x, w, jnp.int32(1)) if loop else (x, w)
+    timed(function, arguments)  # compiles
+    took = timed(function, arguments)
+    times = int(min(50, max(1, ENOUGH / took)))
+    if loop:
+        arguments = (x, w, jnp.int32(times))
+        return statistics.median(timed(function, arguments) / times for _ in range(n))
+    return statistics.median(sum(timed(function, arguments) for _ in range(times)) / times for _ in range(n))
+
+
+def timed(function, arguments) -> float:
+    """Seconds until the result is there."""
+    begin = time.perf_counter()
+    jax.block_until_ready(function(*arguments))
+    return time.perf_counter() - begin
+
+
+if __name__ == "__main__":
+    main()
