@@ -20,7 +20,7 @@ def add_parser(commands: Any) -> None:
         description="Run an experiment again, and print its table; figures land beside the results.",
         epilog=f"experiments: {', '.join(names)}",
     )
-    parser.add_argument("experiment", metavar="EXPERIMENT", help="its name, as below")
+    parser.add_argument("experiment", metavar="EXPERIMENT", help="its name, as below, or all")
     parser.add_argument(
         "changes", nargs="*", type=change, metavar="SETTING=VALUE", help="in place of the preset's"
     )
@@ -65,8 +65,10 @@ def run(arguments: argparse.Namespace) -> None:
     from cnnkit.experiments import reproduce
     from cnnkit.parallel import workers
 
-    choose(arguments.experiment, dict.fromkeys(available()), "experiment")
+    names = {"all": available(), **{name: [name] for name in available()}}
+    chosen = choose(arguments.experiment, names, "experiment")
     workers.join()
-    outcome = reproduce(arguments.experiment, arguments.preset, arguments.folder, **dict(arguments.changes))
-    print(outcome)
-    print(f"{outcome.folder / arguments.experiment}.json, .png and .svg")
+    for name in chosen:
+        outcome = reproduce(name, arguments.preset, arguments.folder, **dict(arguments.changes))
+        print(outcome)
+        print(f"{outcome.folder / name}.json, .png and .svg")

@@ -15,22 +15,24 @@ Row = dict[str, Any]
 
 PRESETS = ("smoke", "small", "full")
 
-# Name of the experiment and of the module that holds it, in the order of the works.
+# In the order of the works; one that has no module here is left out.
+_ORDER = (
+    "conv_algorithms",
+    "fetch_period",
+    "load_balance",
+    "warm_start",
+    "scheduler",
+    "single_machine",
+    "cluster",
+    "overlap",
+    "mnist_accuracy",
+    "cifar10_accuracy",
+)
+
 EXPERIMENTS: dict[str, str] = {
-    name: f"cnnkit.experiments.{name}"
-    for name in (
-        "conv_algorithms",
-        "fetch_period",
-        "load_balance",
-        "warm_start",
-        "scheduler",
-        "single_machine",
-        "cluster",
-        "overlap",
-        "mnist_accuracy",
-        "cifar10_accuracy",
-    )
+    name: f"cnnkit.experiments.{name}" for name in _ORDER if Path(__file__).with_name(f"{name}.py").exists()
 }
+"""The module of each experiment, by name."""
 
 
 @dataclass(frozen=True)
@@ -86,7 +88,9 @@ def find(name: str) -> Experiment:
     return importlib.import_module(module).EXPERIMENT
 
 
-def reproduce(name: str, preset: str = "small", folder: str | Path = "runs/reproduced", **changes: Any) -> Outcome:
+def reproduce(
+    name: str, preset: str = "small", folder: str | Path = "runs/reproduced", **changes: Any
+) -> Outcome:
     """Run an experiment and leave its results in one folder: ``NAME.json``, ``NAME.png``, ``NAME.svg``.
 
     Args:
@@ -111,6 +115,8 @@ def reproduce(name: str, preset: str = "small", folder: str | Path = "runs/repro
     rows = experiment.run(settings, folder / name)
     seconds = time.perf_counter() - begin
     outcome = Outcome(experiment, preset, rows, experiment.figure(rows), folder, seconds, machine())
+    if not first_of_job():
+        return outcome
     written = {
         "name": name,
         "preset": preset,
@@ -127,13 +133,27 @@ def reproduce(name: str, preset: str = "small", folder: str | Path = "runs/repro
     return outcome
 
 
+def first_of_job() -> bool:
+    """Whether this process writes for its job."""
+    import jax
+
+    return jax.process_index() == 0
+
+
 def row(case: str, figure: str, values: list[float], unit: str, **more: Any) -> Row:
     """One figure as its median over repetitions, with their number and standard deviation."""
     import statistics
 
     spread = statistics.stdev(values) if len(values) > 1 else 0.0
     value = float(f"{statistics.median(values):.4g}")
-    return {"case": case, "figure": figure, "value": value, "unit": unit, "n": len(values), "spread": float(f"{spread:.2g}")} | more
+    return {
+        "case": case,
+        "figure": figure,
+        "value": value,
+        "unit": unit,
+        "n": len(values),
+        "spread": float(f"{spread:.2g}"),
+    } | more
 
 
 def table(experiment: Experiment, rows: list[Row], machine: str) -> str:
@@ -145,12 +165,25 @@ def table(experiment: Experiment, rows: list[Row], machine: str) -> str:
         seen.add(key)
         original = experiment.originals.get(key)
         ours = f"{r['value']:g} ± {r['spread']:g} {r['unit']}"
-        lines.append((r["case"], r["figure"], "–" if original is None else f"{original:g}", ours, str(r["n"])))
-    lines += [(case, figure, f"{v:g}", "–", "") for (case, figure), v in experiment.originals.items() if (case, figure) not in seen]
+        lines.append(
+            (r["case"], r["figure"], "–" if original is None else f"{original:g}", ours, str(r["n"]))
+        )
+    lines += [
+        (case, figure, f"{v:g}", "–", "")
+        for (case, figure), v in experiment.originals.items()
+        if (case, figure) not in seen
+    ]
     widths = [max(len(line[i]) for line in lines) for i in range(5)]
     text = ["  ".join(cell.ljust(width) for cell, width in zip(line, widths)).rstrip() for line in lines]
     text.insert(1, "  ".join("-" * width for width in widths))
-    return "\n".join([f"{experiment.title} ({experiment.source})", *text, f"on {machine}", *filter(None, [experiment.note])])
+    return "\n".join(
+        [
+            f"{experiment.title} ({experiment.source})",
+            *text,
+            f"on {machine}",
+            *filter(None, [experiment.note]),
+        ]
+    )
 
 
 def machine() -> str:
@@ -165,7 +198,11 @@ def machine() -> str:
     cpu = platform.processor() or platform.machine()
     info = Path("/proc/cpuinfo")
     if info.exists():
-        names = [line.split(":", 1)[1].strip() for line in info.read_text().splitlines() if line.startswith("model name")]
+        names = [
+            line.split(":", 1)[1].strip()
+            for line in info.read_text().splitlines()
+            if line.startswith("model name")
+        ]
         cpu = names[0] if names else cpu
     return ", ".join([f"{os.cpu_count()} cores of {cpu}", *kinds])
 
