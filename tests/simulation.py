@@ -210,9 +210,8 @@ def largest_remainder(fetch: Sequence[int], left: int) -> list[int]:
     total = sum(fetch)
     if total <= left:
         return [int(k) for k in fetch]
-    exact = [k * left / total for k in fetch]
-    shares = [int(e) for e in exact]
-    by_remainder = sorted(range(len(fetch)), key=lambda i: (shares[i] - exact[i], i))
+    shares = [int(k) * left // total for k in fetch]
+    by_remainder = sorted(range(len(fetch)), key=lambda i: (-(int(fetch[i]) * left % total), i))
     for i in by_remainder[: left - sum(shares)]:
         shares[i] += 1
     return shares

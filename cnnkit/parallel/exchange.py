@@ -59,21 +59,19 @@ def _psum(x: Flat, residual: Flat, payload: Payload, axis: str) -> tuple[Flat, F
 def _ring(x: Flat, residual: Flat, payload: Payload, axis: str) -> tuple[Flat, Flat]:
     here, workers = lax.axis_index(axis), lax.axis_size(axis)
     right = [(i, (i + 1) % workers) for i in range(workers)]
-    parts, kept = x.reshape(workers, -1), residual.reshape(workers, -1)
+    # Segments in the order in which this worker sends them; the order is its own inverse.
+    order = (here - jnp.arange(workers)) % workers
+    rows, left = list(x.reshape(workers, -1)[order]), list(residual.reshape(workers, -1)[order])
+    for hop in range(workers - 1):
+        message, left[hop] = _message(rows[hop], left[hop], payload)
+        rows[hop + 1] = rows[hop + 1] + payload.decode(lax.ppermute(message, axis, right))
+    # The last one is now summed over all workers; what follows hands the W sums around.
+    message, left[-1] = _message(rows[-1], left[-1], payload)
     for hop in range(workers):
-        part = (here - hop) % workers
-        message, left = _message(parts[part], kept[part], payload)
-        kept = kept.at[part].set(left)
-        if hop == workers - 1:
-            break
-        behind = (part - 1) % workers
-        parts = parts.at[behind].add(payload.decode(lax.ppermute(message, axis, right)))
-    # Here ``part`` is summed over all workers; what follows hands the W sums around.
-    for hop in range(workers):
-        parts = parts.at[(part - hop) % workers].set(payload.decode(message))
+        rows[hop - 1] = payload.decode(message)
         if hop < workers - 1:
             message = lax.ppermute(message, axis, right)
-    return parts.reshape(-1), kept.reshape(-1)
+    return jnp.stack(rows)[order].reshape(-1), jnp.stack(left)[order].reshape(-1)
 
 
 def _tree(x: Flat, residual: Flat, payload: Payload, axis: str) -> tuple[Flat, Flat]:

@@ -55,7 +55,9 @@ def sent_bytes(n_values: int, workers: int, how: str = "psum", payload: str = "f
         redundant    (W−1)·m(n) out of and into each worker, in 1 hop
         server       (W−1)·m(n) out of and into worker 0, m(n) for the others; 2(W−1) hops
 
-    For ``psum`` this is what NCCL and Gloo do with a large array; XLA is free to do better.
+    For ``psum`` this is what NCCL and Gloo do with a large array; XLA is free to do better. Gloo, on CPU,
+    lets what two workers send to each other take turns, a psum excepted: between 2 workers, ``ring`` and
+    ``redundant`` take longer there than a full-duplex link would need for these bytes.
 
     Args:
         n_values: floats in the tree.

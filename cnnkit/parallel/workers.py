@@ -257,13 +257,17 @@ def from_first(content: bytes) -> bytes:
     A collective, with the same rule as `agree`.
     """
     sizes = gather(np.array([len(content)], np.int32))
-    mine = np.frombuffer(content, np.uint8) if jax.process_index() == 0 else np.zeros(int(sizes[0, 0]), np.uint8)
+    mine = (
+        np.frombuffer(content, np.uint8) if jax.process_index() == 0 else np.zeros(int(sizes[0, 0]), np.uint8)
+    )
     mesh = _of_processes()
     rows = jax.make_array_from_process_local_data(
         NamedSharding(mesh, P("process")), mine[None], (jax.process_count(), len(mine))
     )
     # A sum with zeros, and not a gathering, which would need room for everyone's.
-    add = jax.shard_map(lambda x: jax.lax.psum(x[0], "process"), mesh=mesh, in_specs=P("process"), out_specs=P())
+    add = jax.shard_map(
+        lambda x: jax.lax.psum(x[0], "process"), mesh=mesh, in_specs=P("process"), out_specs=P()
+    )
     return np.asarray(jax.jit(add)(rows).addressable_data(0)).tobytes()
 
 
