@@ -127,13 +127,13 @@ def throughput(ax: Any, rows: Sequence[Row]) -> None:
     ax.axvline(100, color=style.TEXT, linewidth=0.8, linestyle=":")
     for y, r in zip(at, found):
         ax.text(2, y, f"{100 * r['value']:.1f} %", va="center", fontsize=8, color="black")
-    style.label(ax, "throughput (% of workers that never wait)", title=f"n = {found[0]['n']} windows")
+    style.label(ax, f"throughput (% of workers that never wait), n = {found[0]['n']} windows")
     ax.legend(
         fontsize=8,
         frameon=False,
         labelcolor=style.TEXT,
         loc="lower center",
-        bbox_to_anchor=(0.5, 1.08),
+        bbox_to_anchor=(0.5, 1.0),
         ncols=2,
     )
 

@@ -49,6 +49,7 @@ class Experiment:
         figure: ``figure(rows) -> matplotlib Figure``.
         originals: what the work reports, ``{(case, figure): value}``; a case that ours lacks stands alone.
         note: what a reader must know to compare.
+        shown: figures that the table has; all when left empty. The file has every row.
     """
 
     name: str
@@ -59,6 +60,7 @@ class Experiment:
     figure: Callable[[list[Row]], Any]
     originals: Mapping[tuple[str, str], float] = field(default_factory=dict)
     note: str = ""
+    shown: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -163,6 +165,8 @@ def table(experiment: Experiment, rows: list[Row], machine: str) -> str:
     for r in rows:
         key = (r["case"], r["figure"])
         seen.add(key)
+        if experiment.shown and r["figure"] not in experiment.shown:
+            continue
         original = experiment.originals.get(key)
         ours = f"{r['value']:g} ± {r['spread']:g} {r['unit']}"
         lines.append(

@@ -83,7 +83,7 @@ def figure(rows: list[Row]) -> Any:
 
     from cnnkit.notebook import style
 
-    picture, axes = style.figure(10.0, 3.4, columns=2)
+    picture, axes = style.figure(7.0, 3.3, columns=2)
     layers = list(dict.fromkeys(r["case"] for r in rows if r["kind"] == "layer"))
     for i, algorithm in enumerate(ALGORITHMS):
         ours = [r for r in rows if r["figure"] == f"{algorithm}_ms"]
@@ -105,7 +105,7 @@ def figure(rows: list[Row]) -> Any:
     axes[1].tick_params(axis="y", labelsize=7)
     axes[1].invert_yaxis()
     axes[1].set_xscale("log")
-    style.label(axes[1], "forward and backward (ms)", title="layers of LeNet, CUDA-CNN, Purine's NIN, ResNet")
+    style.label(axes[1], "forward and backward (ms)", title="layers of networks")
     return picture
 
 

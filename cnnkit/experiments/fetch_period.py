@@ -16,23 +16,26 @@ def run(settings: Mapping[str, Any], folder: Path) -> list[Row]:
 
 
 def figure(rows: list[Row]) -> Any:
-    """Last accuracy against the period, and each mode's curves against the examples seen."""
+    """Accuracy and time against the period, and each mode's curves against the examples seen."""
     from cnnkit.notebook import style
 
     modes = accuracy.modes(rows)
-    picture, axes = style.figure(4.0 * (1 + len(modes)), 3.2, columns=1 + len(modes))
-    against_period(axes[0], rows)
-    for ax, mode in zip(axes[1:], modes):
+    picture, axes = style.figure(7.0, 5.4, rows=2, columns=2)
+    against_period(axes[0], rows, "accuracy", "last test accuracy (%)")
+    against_period(axes[1], rows, "seconds", "seconds of training")
+    for ax, mode in zip(axes[2:], modes):
         accuracy.draw(ax, rows, mode)
+    for ax in axes[2 + len(modes) :]:
+        ax.set_visible(False)
     return picture
 
 
-def against_period(ax: Any, rows: list[Row]) -> None:
-    """Last accuracy against k, a line a mode, with one standard deviation."""
+def against_period(ax: Any, rows: list[Row], name: str, label: str) -> None:
+    """One figure of the rows against k, a line a mode, with one standard deviation."""
     from cnnkit.notebook import style
 
     for i, mode in enumerate(accuracy.modes(rows)):
-        found = [r for r in rows if r["figure"] == "accuracy" and r["case"].startswith(f"{mode} ")]
+        found = [r for r in rows if r["figure"] == name and r["case"].startswith(f"{mode} ")]
         k = [int(r["case"].rpartition("(")[2].rstrip(")")) for r in found]
         ax.errorbar(
             k, [r["value"] for r in found], [r["spread"] for r in found],
@@ -40,9 +43,7 @@ def against_period(ax: Any, rows: list[Row]) -> None:
         )  # fmt: skip
     ax.set_xscale("log", base=2)
     ax.set_xticks(k, map(str, k))
-    style.label(
-        ax, "k, local steps between exchanges", "last test accuracy (%)", "the same number of examples"
-    )
+    style.label(ax, "k, local steps between exchanges", label)
     style.legend(ax)
 
 
@@ -61,6 +62,7 @@ EXPERIMENT = Experiment(
     },
     run=run,
     figure=figure,
+    shown=("accuracy", "exchanges", "seconds"),
     note=(
         "Accuracy is of the last epoch, over seeds. The learning rate is the same for every k: in accumulate, "
         "where weights stay fixed between exchanges, k times fewer steps are taken."

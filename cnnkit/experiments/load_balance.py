@@ -35,8 +35,8 @@ def figure(rows: list[Row]) -> Any:
     # Without the speeds, which the strips' own names tell.
     shown = [r | {"case": r["case"].partition(" ")[2]} for r in rows if r["case"].startswith(f"{last} ")]
     workers = len(next(r["busy"] for r in shown if "busy" in r))
-    height = 1.4 + max(0.3 * len(cases), 0.2 * (workers + 0.7) * 3)
-    picture, axes = style.figure(10.5, height, columns=2)
+    heights = [0.8 + 0.24 * len(cases), 0.8 + 0.17 * 3 * (workers + 0.7)]
+    picture, axes = style.figure(7.0, sum(heights), rows=2, height_ratios=heights)
     balance.throughput(axes[0], rows)
     balance.strips(axes[1], shown, [float(v) for v in last.split(":")])
     return picture
@@ -55,6 +55,7 @@ EXPERIMENT = Experiment(
     },
     run=run,
     figure=figure,
+    shown=("over_sync", "of_ideal", "busy_min", "predicted"),
     note=(
         "of_ideal is the throughput over the sum of what each worker does alone; predicted is what the cost model "
         "says from those speeds and the measured exchange, over the measurement. On CPU a step's time is mostly "

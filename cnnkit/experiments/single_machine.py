@@ -26,7 +26,8 @@ def figure(rows: list[Row]) -> Any:
     from cnnkit.notebook import style
 
     workers = len(next(r["busy"] for r in rows if "busy" in r))
-    picture, axes = style.figure(10.0, 1.3 + 0.2 * (workers + 0.7) * 4, columns=2)
+    heights = [1.8, 0.8 + 0.17 * 4 * (workers + 0.7)]
+    picture, axes = style.figure(7.0, sum(heights), rows=2, height_ratios=heights)
     balance.throughput(axes[0], rows)
     balance.strips(axes[1], rows)
     return picture
@@ -43,6 +44,7 @@ EXPERIMENT = Experiment(
     },
     run=run,
     figure=figure,
+    shown=("over_sync", "of_ideal", "busy_min", "utilization", "predicted"),
     originals={("fetch, balance", "over_sync"): 1.237, ("fetch, balance", "utilization"): 0.96},
     note=(
         "The thesis's figures are +23.7 % over Purine and 96 % utilization, on GPUs whose speeds are not told; two "

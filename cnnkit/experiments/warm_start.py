@@ -26,19 +26,23 @@ def figure(rows: list[Row]) -> Any:
     from cnnkit.notebook import style
 
     modes = accuracy.modes(rows)
-    picture, axes = style.figure(4.0 * (1 + len(modes)), 3.2, columns=1 + len(modes))
+    picture, axes = style.figure(7.0, 5.4, rows=2, columns=2)
     for ax, mode in zip(axes, modes):
         accuracy.draw(ax, rows, mode)
-    against_exchanges(axes[-1], rows)
+    for ax in axes[len(modes) : 2]:
+        ax.set_visible(False)
+    early = accuracy.value(rows, rows[0]["case"], "early_accuracy")["epoch"]
+    against_exchanges(axes[2], rows, "early_accuracy", f"test accuracy after {early} epochs (%)")
+    against_exchanges(axes[3], rows, "accuracy", "last test accuracy (%)")
     return picture
 
 
-def against_exchanges(ax: Any, rows: list[Row]) -> None:
-    """Last accuracy against the number of exchanges, a mark a policy, a line a mode."""
+def against_exchanges(ax: Any, rows: list[Row], name: str, label: str) -> None:
+    """An accuracy against the number of exchanges, a mark a policy, a line a mode."""
     from cnnkit.notebook import style
 
     for i, mode in enumerate(accuracy.modes(rows)):
-        found = [r for r in rows if r["figure"] == "accuracy" and r["case"].startswith(f"{mode} ")]
+        found = [r for r in rows if r["figure"] == name and r["case"].startswith(f"{mode} ")]
         points = []
         for r in found:
             warm = "warm" in r["case"]
@@ -48,12 +52,16 @@ def against_exchanges(ax: Any, rows: list[Row]) -> None:
                 [count], [r["value"]], [r["spread"]], color=style.COLORS[i], linestyle="none", capsize=2,
                 marker="*" if warm else "o", markersize=9 if warm else 4, label=f"{mode}, warm start" if warm else None,
             )  # fmt: skip
-        label = f"{mode}, constant k"
+        constant = f"{mode}, constant k"
         ax.plot(
-            *zip(*sorted(points)), color=style.COLORS[i], linestyle=style.LINES[i], linewidth=1.2, label=label
+            *zip(*sorted(points)),
+            color=style.COLORS[i],
+            linestyle=style.LINES[i],
+            linewidth=1.2,
+            label=constant,
         )
     ax.set_xscale("log")
-    style.label(ax, "exchanges in all", "last test accuracy (%)", f"n = {found[0]['n']}")
+    style.label(ax, "exchanges in all", label)
     style.legend(ax, loc="lower right")
 
 
@@ -74,6 +82,7 @@ EXPERIMENT = Experiment(
     presets={preset: _settings(preset, training) for preset, training in accuracy.TRAINING.items()},
     run=run,
     figure=figure,
+    shown=("early_accuracy", "accuracy", "exchanges"),
     note=(
         "Accuracy is of the last epoch, over seeds; early_accuracy of the third. Warm start grows k from the "
         "shortest to the longest period over the first half of the training, at one learning rate."
