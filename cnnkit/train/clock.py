@@ -7,6 +7,8 @@ from typing import Any
 
 import jax
 
+from cnnkit.layers import compiler_options
+
 
 class Clocks:
     """Seconds spent compiling, training and evaluating; device work is waited for before a clock stops.
@@ -66,7 +68,7 @@ class Compiled:
     """
 
     def __init__(self, function: Callable[..., Any], clocks: Clocks, donate: tuple[int, ...] = ()) -> None:
-        self._jitted = jax.jit(function, donate_argnums=donate)
+        self._jitted = jax.jit(function, donate_argnums=donate, compiler_options=compiler_options())
         self._clocks = clocks
         self._programs: dict[Any, Any] = {}
         self.compilations = 0

@@ -4,6 +4,7 @@ Everything here is a function of one worker's view and runs inside ``jax.shard_m
 the axis ``"worker"``. What all workers share is `Common`; what each has for itself is `Own`.
 """
 
+import math
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -60,6 +61,10 @@ class Rules:
         choose(self.outer, dict.fromkeys(OUTERS), "outer step")
         if self.delay not in (0, 1):
             raise ValueError(f"delay is {self.delay!r}; it must be 0 or 1 round")
+        if not (math.isfinite(self.outer_lr) and self.outer_lr > 0):
+            raise ValueError(f"outer_lr is {self.outer_lr!r}; it must be a number above 0")
+        if not 0 <= self.outer_momentum < 1:
+            raise ValueError(f"outer_momentum is {self.outer_momentum!r}; it must be at least 0 and below 1")
         if self.mode == "accumulate" and self.outer != "plain":
             raise ValueError(
                 "outer='nesterov' goes with mode='local'; accumulate takes one optimizer step itself"

@@ -1,5 +1,7 @@
 """What the tests of training share: programs compiled once, small data, small networks, silence."""
 
+import os
+
 import jax
 import numpy as np
 import pytest
@@ -38,7 +40,12 @@ def compiled_once(request):
     before = [getattr(jax.config, name) for name in names]
     for name, value in zip(names, values, strict=True):
         jax.config.update(name, value)
-    yield values[0]
+    # For processes that a test starts, too.
+    environment = {name.upper(): str(value) for name, value in zip(names, values, strict=True)}
+    os.environ.update(environment)
+    yield
+    for name in environment:
+        del os.environ[name]
     for name, value in zip(names, before, strict=True):
         jax.config.update(name, value)
 

@@ -308,13 +308,11 @@ def test_an_error_at_the_start_is_not_hidden_by_the_bar(make, tmp_path):
         make(watch=Bar(), folder=tmp_path / "file" / "run").fit()
 
 
-def test_a_program_that_ends_leaves_a_checkpoint_of_its_training_in_the_background(tmp_path, compiled_once):
+def test_a_program_that_ends_leaves_a_checkpoint_of_its_training_in_the_background(tmp_path):
     import subprocess
     import sys
 
     code = f"""
-import jax
-jax.config.update("jax_compilation_cache_dir", {compiled_once!r})
 from cnnkit.data import load
 from cnnkit.layers import dense, serial
 from cnnkit.train.report import Silent
