@@ -15,7 +15,7 @@ def add_parser(commands: Any) -> None:
         return
     parser = commands.add_parser(
         "reproduce",
-        usage="cnnkit reproduce EXPERIMENT [options] [SETTING=VALUE …]",
+        usage="cnnkit reproduce EXPERIMENT [SETTING=VALUE …] [options]",
         help="run an experiment of the thesis or the paper",
         description="Run an experiment again, and print its table; figures land beside the results.",
         epilog=f"experiments: {', '.join(names)}",
@@ -65,8 +65,8 @@ def run(arguments: argparse.Namespace) -> None:
     from cnnkit.experiments import reproduce
     from cnnkit.parallel import workers
 
-    names = {"all": available(), **{name: [name] for name in available()}}
-    chosen = choose(arguments.experiment, names, "experiment")
+    asked, known = arguments.experiment, available()
+    chosen = known if asked == "all" else [choose(asked, {name: name for name in known}, "experiment")]
     workers.join()
     for name in chosen:
         outcome = reproduce(name, arguments.preset, arguments.folder, **dict(arguments.changes))

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from cnnkit.experiments.axes import decades
 from cnnkit.experiments.base import Experiment, Row, row
 
 ALGORITHMS = ("direct", "matmul", "fft")
@@ -97,14 +98,14 @@ def figure(rows: list[Row]) -> Any:
         at = np.arange(len(layers)) + 0.26 * (i - 1)
         axes[1].barh(at, times, 0.24, color=style.COLORS[i], label=algorithm)
     shape = next(r["case"] for r in rows if r["kind"] == "kernel").partition(", ")[2]
-    axes[0].set_yscale("log")
+    decades(axes[0], [r["value"] for r in rows if r["kind"] == "kernel"], "y")
     axes[0].set_xticks(k, map(str, k))
     style.label(axes[0], "kernel size (pixels)", "forward and backward (ms)", shape)
     style.legend(axes[0])
     axes[1].set_yticks(np.arange(len(layers)), [layer.replace(" channels, ", ",\n") for layer in layers])
     axes[1].tick_params(axis="y", labelsize=7)
     axes[1].invert_yaxis()
-    axes[1].set_xscale("log")
+    decades(axes[1], [r["value"] for r in rows if r["kind"] == "layer"])
     style.label(axes[1], "forward and backward (ms)", title="layers of networks")
     return picture
 

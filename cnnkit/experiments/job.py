@@ -9,6 +9,7 @@ import contextlib
 import io
 import itertools
 import json
+import statistics
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -59,7 +60,7 @@ def several(cases: Sequence[Case], workers: int | None, folder: Path, apart: boo
             choose(key, DEFAULTS, "setting of a case")
     full = [{**DEFAULTS, **case, "workers": workers} for case in cases]
     if _here():
-        return [_told(case, print) for case in full]
+        return _all(full, print)
     count = workers or 1
     return _elsewhere(full, count if apart else 1, 1 if apart else count, folder)
 
@@ -121,23 +122,31 @@ class Spoken(io.TextIOBase):
         self.out.flush()
 
 
-def _told(case: dict[str, Any], say: Callable[[str], None]) -> Found:
+def _all(cases: Sequence[Case], say: Callable[[str], None]) -> list[Found]:
+    """Every case, with a line for each label once all its cases are done."""
     import jax
 
-    found = timed(case) if case["windows"] else trained(case)
-    if jax.process_index() == 0:
-        say(f"{case['label']}: {summary(found)}")
-    return found
+    out: list[Found] = []
+    for label, group in itertools.groupby(cases, key=lambda case: case["label"]):
+        found = [timed(case) if case["windows"] else trained(case) for case in group]
+        if jax.process_index() == 0:
+            say(f"{label}: {summary(found)}")
+        out += found
+    return out
 
 
-def summary(found: Found) -> str:
-    """What was found, in a few words."""
-    if "images_per_s" in found:
-        rate = f"{sum(found['images_per_s']) / len(found['images_per_s']):,.0f} images/s"
-        several_busy = ", ".join(f"{100 * b:.0f}" for b in found["busy"])
-        return f"{rate}, busy {several_busy} %" if len(found["busy"]) > 1 else rate
-    last = found["curve"][-1]
-    return f"test {100 * last['accuracy']:.2f} % after {last['exchanges']} exchanges, {last['seconds']:.1f} s of training"
+def summary(found: Sequence[Found]) -> str:
+    """What was found in the cases of one label, in a few words."""
+    if "images_per_s" in found[0]:
+        rate = f"{statistics.median(found[0]['images_per_s']):,.0f} images/s"
+        busy = ", ".join(f"{100 * b:.0f}" for b in found[0]["busy"])
+        return f"{rate}, busy {busy} %" if len(found[0]["busy"]) > 1 else rate
+    last = [one["curve"][-1] for one in found]
+    accuracy, seconds = (statistics.mean(point[name] for point in last) for name in ("accuracy", "seconds"))
+    return (
+        f"test {100 * accuracy:.2f} % (n = {len(found)}) after {last[0]['exchanges']} exchanges, "
+        f"{seconds:.1f} s of training"
+    )
 
 
 def _run(case: Case, **settings: Any) -> Any:
@@ -298,9 +307,7 @@ def main(arguments: Sequence[str]) -> None:
     import jax
 
     asked, into = map(Path, arguments)
-    found = [
-        _told(case, lambda text: print(MARK + text, flush=True)) for case in json.loads(asked.read_text())
-    ]
+    found = _all(json.loads(asked.read_text()), lambda text: print(MARK + text, flush=True))
     if jax.process_index() == 0:
         into.write_text(json.dumps(found))
 

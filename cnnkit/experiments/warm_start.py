@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from cnnkit.experiments import accuracy
+from cnnkit.experiments.axes import decades
 from cnnkit.experiments.base import Experiment, Row
 
 
@@ -60,7 +61,7 @@ def against_exchanges(ax: Any, rows: list[Row], name: str, label: str) -> None:
             linewidth=1.2,
             label=constant,
         )
-    ax.set_xscale("log")
+    decades(ax, [r["value"] for r in rows if r["figure"] == "exchanges"])
     style.label(ax, "exchanges in all", label)
     style.legend(ax, loc="lower right")
 
