@@ -63,6 +63,7 @@ def change(text: str) -> tuple[str, Any]:
 def run(arguments: argparse.Namespace) -> None:
     """`cnnkit reproduce`."""
     from cnnkit.experiments import reproduce
+    from cnnkit.experiments.base import first_of_job
     from cnnkit.parallel import workers
 
     asked, known = arguments.experiment, available()
@@ -70,5 +71,6 @@ def run(arguments: argparse.Namespace) -> None:
     workers.join()
     for name in chosen:
         outcome = reproduce(name, arguments.preset, arguments.folder, **dict(arguments.changes))
-        print(outcome)
-        print(f"{outcome.folder / name}.json, .png and .svg")
+        if first_of_job():
+            print(outcome)
+            print(f"{outcome.folder / name}.json, .png and .svg")

@@ -141,4 +141,5 @@ def curves(rows: Sequence[Row], x: str = "examples", floor: float | None = None)
         draw(ax, rows, mode, x)
         if floor is not None:
             ax.set_ylim(bottom=floor)
+    figure.colors = 128
     return figure

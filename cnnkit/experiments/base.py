@@ -117,6 +117,7 @@ def reproduce(
     rows = experiment.run(settings, folder / name)
     seconds = time.perf_counter() - begin
     outcome = Outcome(experiment, preset, rows, experiment.figure(rows), folder, seconds, machine())
+    outcome.figure.colors = 128
     if not first_of_job():
         return outcome
     written = {

@@ -43,6 +43,9 @@ FORMATS = {".svg": "svg", ".png": "png", ".pdf": "pdf"}
 class Picture(Figure):
     """A matplotlib figure outside pyplot's state, which a notebook shows when it is a cell's value."""
 
+    colors: int | None = None
+    """Of the palette that a notebook's PNG gets, for the notebook's size; None keeps every colour."""
+
     def png(self, dpi: float = SHOWN_DPI, colors: int | None = None) -> bytes:
         """The figure as PNG; with a palette of so many colors, line plots take a quarter of the bytes."""
         into = io.BytesIO()
@@ -56,7 +59,7 @@ class Picture(Figure):
 
     def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> tuple[dict, dict]:
         width, height = (round(inches * CSS_DPI) for inches in self.get_size_inches())
-        data = {"text/plain": repr(self), "image/png": self.png()}
+        data = {"text/plain": repr(self), "image/png": self.png(colors=self.colors)}
         return data, {"image/png": {"width": width, "height": height}}
 
 

@@ -59,7 +59,8 @@ def test_accuracy_against_the_period(folder, capsys):
     assert lines[0].get_xdata().tolist() == curve["seconds"]
 
 
-def test_warm_start_lies_between_the_periods_that_it_joins(folder):
+def test_warm_start_lies_between_the_periods_that_it_joins(folder, monkeypatch):
+    monkeypatch.setattr(job, "_here", lambda: True)  # in this process, as where there are GPUs
     outcome = reproduce("warm_start", "smoke", folder)
     exchanges = values(outcome, "exchanges")
     assert (
