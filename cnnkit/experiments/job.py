@@ -142,7 +142,7 @@ def summary(found: Sequence[Found]) -> str:
         busy = ", ".join(f"{100 * b:.0f}" for b in found[0]["busy"])
         return f"{rate}, busy {busy} %" if len(found[0]["busy"]) > 1 else rate
     last = [one["curve"][-1] for one in found]
-    accuracy, seconds = (statistics.mean(point[name] for point in last) for name in ("accuracy", "seconds"))
+    accuracy, seconds = (statistics.median(point[name] for point in last) for name in ("accuracy", "seconds"))
     return (
         f"test {100 * accuracy:.2f} % (n = {len(found)}) after {last[0]['exchanges']} exchanges, "
         f"{seconds:.1f} s of training"
