@@ -6,22 +6,17 @@ so that the kernel kills every process in the lab when it ends, for whatever rea
 """
 
 import contextlib
-import fcntl
 import json
 import os
 import resource
 import select
-import shutil
 import signal
 import socket
 import subprocess
-import tempfile
 from pathlib import Path
 from typing import Any
 
-from cnnkit.lab import kernel
-
-PREFIX = "cnnkit-lab-"
+from cnnkit.lab import kernel, scratch
 
 
 def main(channel_fd: str, owner_pid: str, settings_json: str) -> None:
@@ -41,28 +36,20 @@ def main(channel_fd: str, owner_pid: str, settings_json: str) -> None:
     if os.getppid() != owner:
         return
     try:
-        folder, lock = _folder(settings["folder"])
+        with scratch.folder(settings["folder"]) as folder:
+            unprivileged = kernel.isolate()
+            inner = os.fork()
+            if inner == 0:
+                try:
+                    kernel.die_with_parent(signal.SIGKILL)
+                    Lab(channel, settings, folder, unprivileged).serve()
+                except BaseException as error:
+                    _send(channel, id=-1, **_words(error))
+                os._exit(0)
+            channel.close()
+            _wait(inner, watched)
     except OSError as error:
         _send(channel, id=-1, **_words(error))
-        return
-    try:
-        unprivileged = kernel.isolate()
-        inner = os.fork()
-        if inner == 0:
-            try:
-                kernel.die_with_parent(signal.SIGKILL)
-                Lab(channel, settings, folder, unprivileged).serve()
-            except BaseException as error:
-                _send(channel, id=-1, **_words(error))
-            os._exit(0)
-        channel.close()
-        _wait(inner, watched)
-    except OSError as error:
-        _send(channel, id=-1, **_words(error))
-    finally:
-        if settings["folder"] is None:
-            shutil.rmtree(folder, ignore_errors=True)
-        os.close(lock)
 
 
 def _wait(inner: int, owner: int) -> None:
@@ -74,31 +61,6 @@ def _wait(inner: int, owner: int) -> None:
     if any(fd == owner for fd, _ in waiting.poll()):
         os.kill(inner, signal.SIGKILL)
     os.waitpid(inner, 0)
-
-
-def _folder(given: str | None) -> tuple[Path, int]:
-    """The folder for logs, locked as long as this lab lives; removes what killed keepers left behind."""
-    place = Path(tempfile.gettempdir())
-    for left in place.glob(PREFIX + "*"):
-        try:
-            lock = os.open(left, os.O_RDONLY | os.O_DIRECTORY)
-        except OSError:
-            continue
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            shutil.rmtree(left, ignore_errors=True)
-        except OSError:
-            pass
-        finally:
-            os.close(lock)
-    while True:
-        folder = Path(given or tempfile.mkdtemp(prefix=PREFIX))
-        lock = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-        fcntl.flock(lock, fcntl.LOCK_SH if given else fcntl.LOCK_EX)
-        # Another lab's start may have swept it away between the two lines above.
-        if folder.exists():
-            return folder, lock
-        os.close(lock)
 
 
 def _send(channel: socket.socket, **message: Any) -> None:

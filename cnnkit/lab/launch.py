@@ -5,12 +5,11 @@ import shutil
 import socket
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from cnnkit.lab import environment, jobs
+from cnnkit.lab import environment, jobs, scratch
 
 # Between the two, so that the kernel ends the program with its launcher, also after kill -9.
 TIED = """
@@ -121,9 +120,7 @@ def launch(
         )
         for i in range(count)
     ]
-    with tempfile.TemporaryDirectory(prefix="cnnkit-launch-") as temporary:
-        logs = Path(folder or temporary)
-        logs.mkdir(parents=True, exist_ok=True)
+    with scratch.folder(folder) as logs:
         job = LaunchJob(command, places, logs, cores)
         try:
             job.follow(show=show, keep_going=keep_going)

@@ -55,11 +55,14 @@ HOLD = "from cnnkit.lab.launch import launch; launch(['sleep', '60'], 2)"
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells a process of its parent's end")
-def test_nothing_is_left_when_the_launcher_is_killed(program, marked, eventually):
+def test_nothing_is_left_when_the_launcher_is_killed(tmp_path, program, marked, eventually, monkeypatch):
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
     launcher = program(HOLD)
     eventually(lambda: sum(words[0].endswith("sleep") for _, words in marked().values()) == 2)
     launcher.send_signal(signal.SIGKILL)
     eventually(lambda: not marked())
+    program(HOLD.replace("sleep", "test")).wait(30)
+    assert list(tmp_path.iterdir()) == [], "the next start removes what was left"
 
 
 def test_an_interrupt_is_passed_on(tmp_path, program, eventually):
