@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable
+from functools import partial
 
 import jax
 import jax.numpy as jnp
@@ -54,8 +55,33 @@ def initial_weights(init: Initial, key: jax.Array, shape: Shape, fan_in: int, fa
 
 
 def _normal(key, shape, deviation):
-    return deviation * jax.random.normal(key, shape, jnp.float32)
+    return _drawn(jax.random.normal, key, shape, deviation)
 
 
 def _uniform(key, shape, bound):
-    return jax.random.uniform(key, shape, jnp.float32, -bound, bound)
+    return _drawn(_around_zero, key, shape, bound)
+
+
+def _around_zero(key, shape, dtype):
+    return jax.random.uniform(key, shape, dtype, -1, 1)
+
+
+# A generator takes half a second to compile for each shape of weights. So numbers are drawn by the chunk, of a
+# few sizes, and only cut to shape for each.
+_CHUNKS = ((1 << 14, 1 << 18), (1 << 20, 1 << 25), (1 << 24, math.inf))
+
+
+def _drawn(draw, key, shape, scale):
+    count = math.prod(shape)
+    size = next(size for size, most in _CHUNKS if count <= most)
+    return _cut([_chunk(draw, size, key, i) for i in range(-(-count // size))], scale, shape)
+
+
+@partial(jax.jit, static_argnums=(0, 1))
+def _chunk(draw, size, key, i):
+    return draw(jax.random.fold_in(key, i), (size,), jnp.float32)
+
+
+@partial(jax.jit, static_argnums=2)
+def _cut(chunks, scale, shape):
+    return scale * jnp.concatenate(chunks)[: math.prod(shape)].reshape(shape)

@@ -168,3 +168,12 @@ def test_lrn_divides_by_neighbouring_channels():
 def test_wrong_settings_are_told(make, text):
     with pytest.raises(ValueError, match=re.escape(text)):
         make()
+
+
+def test_initial_weights_are_drawn_afresh_for_every_key_and_every_chunk():
+    # More numbers than one chunk holds: no stretch of them may come twice.
+    first = np.asarray(layers.dense(300).init(KEY, (200,))[0]["w"]).ravel()
+    other = np.asarray(layers.dense(300).init(jax.random.key(1), (200,))[0]["w"]).ravel()
+    assert len(np.unique(first)) > 0.99 * first.size
+    assert abs(np.corrcoef(first, other)[0, 1]) < 0.02
+    np.testing.assert_array_equal(first, np.asarray(layers.dense(300).init(KEY, (200,))[0]["w"]).ravel())
