@@ -1,12 +1,14 @@
 """Rounds on workers of unequal speed: throughput and busy fractions of several policies, and what was predicted."""
 
+import re
+import shutil
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from cnnkit.experiments.base import Row, row
+from cnnkit.experiments.base import Row, first_of_job, row
 from cnnkit.experiments.job import several, unequal
 from cnnkit.parallel.cost import RoundCost
 
@@ -61,8 +63,17 @@ def together(
         folder: for logs.
         prefix: before each label, in the rows' cases.
     """
+    runs = folder / "runs"
+    # A run that lies there would go on.
+    if first_of_job():
+        shutil.rmtree(runs, ignore_errors=True)
     cases = [
-        {**_shared(settings, speeds), "label": f"{prefix}{label}", **policy}
+        {
+            **_shared(settings, speeds),
+            "label": f"{prefix}{label}",
+            "keep": str((runs / slug(label)).absolute()),
+            **policy,
+        }
         for label, policy in policies.items()
     ]
     rows: list[Row] = []
@@ -75,6 +86,15 @@ def together(
         cost = RoundCost(steps, got["fetch"], got["exchange_seconds"], case.get("delay", 0))
         rows += _rows(case["label"], got, rates, baseline, ideal, cost, settings["batch"])
     return rows
+
+
+def slug(label: str) -> str:
+    """A policy's label as the name of its run's folder.
+
+    >>> slug("balanced(every(16))"), slug("fetch, balance")
+    ('balanced-every-16', 'fetch-balance')
+    """
+    return "-".join(re.findall(r"\w+", label))
 
 
 def _shared(settings: Mapping[str, Any], speeds: Sequence[float]) -> dict[str, Any]:

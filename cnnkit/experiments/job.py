@@ -38,9 +38,10 @@ DEFAULTS: dict[str, Any] = {
     "wait": None,
     "augment": None,
     "windows": None,
+    "keep": None,
 }
 """What a case may say. ``examples`` repeats the data up to so many; ``wait`` is the seconds that a step lasts
-at speed 1, where workers wait; ``windows`` is (n, seconds, warm seconds) of a timing."""
+at speed 1, where workers wait; ``windows`` is (n, seconds, warm seconds) of a timing; ``keep`` is the folder of a run that is kept."""
 
 
 def several(cases: Sequence[Case], workers: int | None, folder: Path, apart: bool = False) -> list[Found]:
@@ -173,6 +174,7 @@ def _run(case: Case, **settings: Any) -> Any:
         fetch=case["fetch"],
         delay=case["delay"],
         momentum=case["momentum"],
+        folder=case["keep"],
         emulate=slow,
         **settings,
     )

@@ -11,6 +11,7 @@ from cnnkit.experiments import EXPERIMENTS, accuracy, axes, balance, base, conv_
 from cnnkit.experiments.base import Experiment, row, table
 from cnnkit.notebook import style
 from cnnkit.parallel.cost import RoundCost
+from cnnkit.record.rows import Record
 
 WORKS = ["conv_algorithms", "fetch_period", "load_balance", "warm_start", "single_machine"]
 
@@ -81,6 +82,9 @@ def test_balance_keeps_unequal_workers_busy(folder):
     busy = {r["case"]: r["busy"] for r in outcome.rows if r["figure"] == "busy_min"}
     # The fast one of two equal shares waits for about half of the time.
     assert busy["1:0.5 every(8)"][0] < 0.8 < busy["1:0.5 balanced(every(8))"][0]
+    record = Record(folder / "load_balance" / "1-0.5" / "runs" / "balanced-every-8")
+    assert record.rounds()[0]["fetch"] == [8, 8]
+    assert [fast, slow] in [r["fetch"] for r in record.rounds()]
     assert "predicted" in str(outcome)
     assert "utilization" not in str(outcome)
 
