@@ -27,7 +27,9 @@ outcome = ck.experiments.reproduce("warm_start", preset)
 outcome.figure
 
 # %% [markdown]
-# The lower half has what accuracy cost in exchanges: above the line of constant periods is better than any of them.
+# The lower half has accuracy against all exchanges of a training; a star above the line does better than a constant
+# period with as many. Early in training warm start does as k = 1. At the end `local` keeps that, and `accumulate` comes
+# out where a constant period with as many exchanges would: what it gained is the early part.
 #
 # ## How k grows
 
