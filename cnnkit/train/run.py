@@ -111,6 +111,7 @@ class Run:
             np.maximum(std, np.float32(1e-6)),
             choose(dtype, DTYPES, "dtype"),
         )
+        policy = settings.policy(fetch, delay)
         rules = Rules(mode, delay, exchange, payload, momentum, outer, outer_lr, outer_momentum, emulate)
         self.judge = settings.parts(judge, data)
         config = {
@@ -126,7 +127,7 @@ class Run:
             "loss": {"name": loss, "smoothing": smoothing},
             "dtype": dtype,
             "workers": workers if workers is None else settings.count("workers", workers),
-            "fetch": settings.policy(fetch, delay).describe(),
+            "fetch": policy.describe(),
             "judge": self.judge,
             "evaluate_every": settings.count("evaluate_every", evaluate_every),
             "checkpoint_every": settings.not_negative("checkpoint_every", checkpoint_every),
@@ -142,7 +143,7 @@ class Run:
             task.optimizer,
             augment,
         )
-        self.batch, self.seed, self.rules, self.fetch = batch, seed, rules, settings.policy(fetch, delay)
+        self.batch, self.seed, self.rules, self.fetch = batch, seed, rules, policy
         self.evaluate_every, self.watch = evaluate_every, watch
         self.keeper = Keeper(None if folder is None else Path(folder), self.config, checkpoint_every)
         self.control, self.clocks = Control(), Clocks()

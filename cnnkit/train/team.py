@@ -90,7 +90,7 @@ class Team:
     @property
     def stop(self) -> bool:
         """Whether any process wishes to end."""
-        return self.measured.stop
+        return self.control.stopping if self.team.processes == 1 else self.measured.stop
 
     @stop.setter
     def stop(self, wish: bool) -> None:
@@ -286,6 +286,7 @@ class Team:
         return RoundView(
             round=self.round + ahead,
             epochs=int(plan.epoch) + position / self.batches,
+            examples=int(plan.epoch * plan.weight.sum() + plan.weight[:position].sum()),
             lr=float(plan.lr[position]),
             workers=self.workers,
             speeds=self.measured.speeds,
