@@ -34,32 +34,30 @@ def test_parameters_are_as_many_as_documented(name):
     assert sum(p.size for p in jax.tree.leaves(params)) == parameters
 
 
-SMALL = {"lenet": (28, 28, 1), "cuda_cnn_mnist": (28, 28, 1), "cuda_cnn_cifar10": (24, 24, 3)}
-SMALL |= {
-    "nin_cifar10": (16, 16, 3),
+SMALL = {
+    "lenet": (28, 28, 1),
+    "cuda_cnn_cifar10": (24, 24, 3),
     "inception_cifar10": (16, 16, 3),
-    "resnet18_cifar": (8, 8, 3),
-    "tiny": (8, 8, 1),
+    "resnet18_cifar": (16, 16, 3),
 }
 
 
 @pytest.mark.parametrize("name", SMALL)
-def test_a_step_down_the_gradient_lowers_the_loss(name):
+def test_a_step_down_the_gradient_lowers_the_loss_by_its_length(name):
     net = nets.NAMES[name](10)
     params, state, _ = net.init(jax.random.key(0), SMALL[name])
-    x = jnp.asarray(np.random.default_rng(0).standard_normal((2, *SMALL[name])), jnp.float32)
-    labels = jnp.array([3, 7])
+    x = jnp.asarray(np.random.default_rng(0).standard_normal((4, *SMALL[name])), jnp.float32)
 
+    @jax.jit
+    @jax.value_and_grad
     def loss(params):
         logits, _ = net.apply(params, state, x, key=jax.random.key(1), train=True)
-        return losses.cross_entropy(logits, labels).sum()
+        return losses.cross_entropy(logits, jnp.arange(4)).sum()
 
-    before, gradient = jax.value_and_grad(loss)(params)
+    before, gradient = loss(params)
     size = jnp.sqrt(sum(jnp.square(g).sum() for g in jax.tree.leaves(gradient)))
-    step = 0.01 / size
-    after = loss(jax.tree.map(lambda p, g: p - step * g, params, gradient))
-    # A small step along the gradient lowers the loss by its length times the gradient's.
-    np.testing.assert_allclose(before - after, 0.01 * size, rtol=0.2)
+    after, _ = loss(jax.tree.map(lambda p, g: p - 1e-3 / size * g, params, gradient))
+    np.testing.assert_allclose(before - after, 1e-3 * size, rtol=0.1)
 
 
 @pytest.mark.parametrize("name", nets.NAMES)
