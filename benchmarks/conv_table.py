@@ -114,13 +114,13 @@ def seconds(algorithm, x, w, window, loop, gradient, n) -> float:
         return back(y)
 
     def many(x, w, times):
-        def body(_, carry):
-            tiny, kernel = carry
-            # Each pass hangs on the one before, or the compiler would take the work out of the loop.
-            out = lax.optimization_barrier(once(x, kernel + tiny))
-            return 1e-30 * jax.tree.leaves(out)[0].ravel()[0], kernel
+        def body(_, out):
+            # Each pass hangs on the one before and its whole result is carried on, or the compiler would take
+            # work out of the loop.
+            return once(x, w + 1e-30 * jax.tree.leaves(out)[0].ravel()[0])
 
-        return lax.fori_loop(0, times, body, (jnp.float32(0), w))[0]
+        zeros = jax.tree.map(lambda a: jnp.zeros(a.shape, a.dtype), jax.eval_shape(once, x, w))
+        return lax.fori_loop(0, times, body, zeros)
 
     function = jax.jit(many if loop else once, compiler_options=compiler_options())
     arguments = (x, w, jnp.int32(1)) if loop else (x, w)

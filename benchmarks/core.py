@@ -6,7 +6,7 @@
 
 Each side has a process of its own to a net, so that peak memory is its own. Both train on the same random images
 from memory: pixels to floats, forward, backward, SGD with momentum. cnnkit runs the steps that `Run` runs.
-Writes results/core_cpu.json or core_gpu.json.
+Writes results/core_cpu.json.
 """
 
 import argparse
@@ -20,7 +20,7 @@ import numpy as np
 
 from benchmarks import results
 
-# net: shape of an image, batch, steps to a repetition on a CPU
+# net: shape of an image, batch, steps to a repetition
 NETS = {
     "lenet": ((28, 28, 1), 128, 100),
     "nin_cifar10": ((32, 32, 3), 64, 8),
