@@ -43,13 +43,7 @@ def final_html(
     progress: Progress, monitor: Monitor | None, png: bytes | None, width: int, height: int
 ) -> str:
     """The panel of a run that has ended: a figure and tables that need neither kernel nor widgets."""
-    picture = ""
-    if png:
-        source = base64.b64encode(png).decode()
-        picture = (
-            f'<img alt="curves of the training" src="data:image/png;base64,{source}" width="{width}" '
-            f'height="{height}" style="max-width:100%;height:auto">'
-        )
+    picture = _img(png, "curves of the training", width, height) if png else ""
     with progress.lock:
         table = results_html(progress)
         told = _section("workers", strips.workers_html(progress.strips(whole=True)))
@@ -110,6 +104,17 @@ def facts(progress: Progress) -> str:
     return "; ".join(told)
 
 
+def picture_html(figure: Any, says: str) -> str:
+    """A figure as an image that lies in the HTML itself.
+
+    Args:
+        figure: a `style.Picture`.
+        says: what it shows, for those who cannot see it.
+    """
+    width, height = (round(96 * inches) for inches in figure.get_size_inches())
+    return _img(figure.png(colors=64), says, width, height)
+
+
 def results(progress: Progress) -> list[tuple[str, str, str]]:
     """(part, accuracy, loss) of the newest epoch that has them."""
     found = []
@@ -139,6 +144,14 @@ def clock(seconds: float) -> str:
     minutes, seconds = divmod(round(seconds), 60)
     hours, minutes = divmod(minutes, 60)
     return f"{hours}:{minutes:02d}:{seconds:02d}" if hours else f"{minutes}:{seconds:02d}"
+
+
+def _img(png: bytes, says: str, width: int, height: int) -> str:
+    source = base64.b64encode(png).decode()
+    return (
+        f'<img alt="{escape(says)}" src="data:image/png;base64,{source}" width="{width}" height="{height}" '
+        'style="max-width:100%;height:auto">'
+    )
 
 
 def _bar(progress: Progress) -> str:

@@ -66,9 +66,9 @@ def record_of(run: Any) -> Record:
 def labelled(runs: Any) -> dict[str, list[Record]]:
     """Records by label: of one run, of several, or of ``{label: run or runs of several seeds}``."""
     if isinstance(runs, Mapping):
-        return {str(label): [record_of(r) for r in _several(some)] for label, some in runs.items()}
+        return {str(label): [record_of(r) for r in several(some)] for label, some in runs.items()}
     names: dict[str, list[Record]] = {}
-    for i, run in enumerate(_several(runs)):
+    for i, run in enumerate(several(runs)):
         name = name_of(run) or f"run {i}"
         names[name if name not in names else f"{name} ({i})"] = [record_of(run)]
     return names
@@ -108,7 +108,8 @@ def columns(records: Iterable[Record]) -> dict[str, str]:
     return {key: key for row in rows for key, value in row.items() if _is_number(value)}
 
 
-def _several(runs: Any) -> list[Any]:
+def several(runs: Any) -> list[Any]:
+    """A list of runs, also of a single one."""
     one = isinstance(runs, str | os.PathLike | Record) or hasattr(runs, "record")
     return [runs] if one else list(runs)
 
