@@ -110,7 +110,8 @@ class Solo:
 
     def facts(self) -> dict[str, Any]:
         """What a checkpoint says beside the arrays."""
-        return {"round": self.round, "workers": 1, "scales": self.scales, "measured": {"step_seconds": []}}
+        rest = {"rates": (0.0, 0.0), "measured": {"step_seconds": []}}
+        return {"round": self.round, "workers": 1, "scales": self.scales, **rest}
 
     def restore(self, carry: Carry, facts: dict[str, Any]) -> None:
         """Go on from a snapshot of one worker, and what was said beside it."""

@@ -4,7 +4,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import jax
-import numpy as np
 
 from cnnkit.data import Dataset
 from cnnkit.parallel import workers as mesh
@@ -165,21 +164,18 @@ class Standing:
 
     def _restore(self, made: Any, content: bytes) -> None:
         facts = self.keeper.facts_in(content)
-        carry, rates = self._carry(content, facts)
-        carry = regroup(self.setup.task, self.setup.rules, carry, made.workers, *rates)
+        carry = self._carry(content, facts)
+        carry = regroup(self.setup.task, self.setup.rules, carry, made.workers, *facts["rates"])
         made.restore(carry, facts)
         self.epoch, self.position = facts["epoch"], facts["position"]
 
-    def _carry(self, content: bytes, facts: dict[str, Any]) -> tuple[Carry, tuple[Any, Any]]:
-        """A checkpoint's snapshot, and the rates of the step that would come next."""
-        task, rules = self.setup.task, self.setup.rules
-        carry = self.keeper.tree_in(content, like(task, rules, jax.eval_shape(self._draw), facts["workers"]))
-        epoch = facts["epoch"] + facts["position"] / self.setup.mini_batches
-        lr, momentum = task.optimizer.rates(np.float64(epoch), self.setup.epochs)
-        return carry, (lr * np.float32(facts["scales"][0]), momentum)
+    def _carry(self, content: bytes, facts: dict[str, Any]) -> Carry:
+        shapes = like(self.setup.task, self.setup.rules, jax.eval_shape(self._draw), facts["workers"])
+        return self.keeper.tree_in(content, shapes)
 
     def _stored(self) -> Model | None:
         if (content := self.keeper.content()) is None:
             return None
-        carry, rates = self._carry(content, self.keeper.facts_in(content))
-        return jax.device_put(settle(self.setup.task, self.setup.rules, carry, *rates).model)
+        facts = self.keeper.facts_in(content)
+        settled = settle(self.setup.task, self.setup.rules, self._carry(content, facts), *facts["rates"])
+        return jax.device_put(settled.model)

@@ -61,6 +61,7 @@ class Team:
         self.carry: Any = None
         self.host_plan: Any = None
         self._settled: Model | None = None
+        self._rates = (0.0, 0.0)  # of the last round: those by which a gradient still on its way is applied
         # Within one program nothing overlaps on CPU; with a process a worker, two threads do.
         self.overlaps = (
             bool(rules.delay) and workers.platform == "cpu" and workers.processes == workers.count > 1
@@ -191,6 +192,8 @@ class Team:
         self.measured.dispatch(counts, self.clocks.seconds["train"] - before, took)
         self.last = self.measured.last | {"bytes": [b * len(counts) for b in self._bytes]}
         self.round += len(counts)
+        lr, momentum = self._rates_at(firsts[-1, 0])
+        self._rates = float(lr), float(momentum)
         return position + int(counts.sum())
 
     def _way(self) -> Callable[..., Any]:
@@ -240,8 +243,8 @@ class Team:
         took = self._between(stamps)
         self.measured.add(took, counts[0], min(exchanging.values()))
         own = own._replace(error=error, change=change if self.rules.delay else ())
-        lr, momentum = self._rates(firsts[0, 0])
-        common = self._programs["merge"](carry.common, mean, total, *self._everywhere((lr, momentum)))
+        rates = self._everywhere(self._rates_at(firsts[0, 0]))
+        common = self._programs["merge"](carry.common, mean, total, *rates)
         self.carry = jax.block_until_ready(Carry(common, own))
         return took
 
@@ -322,8 +325,8 @@ class Team:
         if not self.rules.delay:
             return self._first(self.carry.common.model)
         if self._settled is None:
-            rates = (np.float32(0), np.float32(0)) if self.host_plan is None else self._rates(-1)
-            common = self._alone(self._programs["settle"], self.carry, *self._everywhere(rates))
+            rates = self._everywhere(tuple(map(np.float32, self._rates)))
+            common = self._alone(self._programs["settle"], self.carry, *rates)
             self._settled = self._first(common.model)
         return self._settled
 
@@ -342,12 +345,14 @@ class Team:
             "round": self.round,
             "workers": self.workers,
             "scales": self.scales,
+            "rates": self._rates,
             "measured": self.measured.facts(),
         }
 
     def restore(self, carry: Carry, facts: dict[str, Any]) -> None:
         """Go on from a snapshot of as many workers, which `regroup` makes, and what was said beside it."""
         self.round, self.measured.scales = facts["round"], Scales(*facts["scales"])
+        self._rates = tuple(facts["rates"])
         self.measured.restore(facts["measured"])
         self.carry = Carry(self._stacked(carry.common), self._rows_of(carry.own))
         self._sums, self._bad = carry.own.sums, carry.own.bad
@@ -412,7 +417,7 @@ class Team:
         """A call that communicates: all such calls of a process go through one thread, one at a time."""
         return self._exchanges.submit(lambda: jax.block_until_ready(function(*args))).result()
 
-    def _rates(self, batch: int) -> tuple[np.float32, np.float32]:
+    def _rates_at(self, batch: int) -> tuple[np.float32, np.float32]:
         return self.host_plan.lr[batch], self.host_plan.momentum[batch]
 
 
