@@ -29,10 +29,12 @@ def direct(x: jax.Array, w: jax.Array, window: Window) -> jax.Array:
     """x [B, H, W, C] convolved with w [h, w, C / groups, F] by XLA's or cuDNN's own convolution.
 
     On a CPU the gradients are convolutions written out here, as XLA brings the ones it derives into its fast
-    form only outside of loops.
+    form only outside of loops; and kernels of one pixel are matrix products, as which they are called.
     """
     if jax.default_backend() != "cpu":
         return _xla(x, w, window)
+    if w.shape[:2] == (1, 1) and window.groups == 1:
+        return _product(x, w, window)
     return _written(*same_axes(x, w), window)
 
 
