@@ -3,6 +3,7 @@
 import base64
 import threading
 import time
+from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -68,15 +69,16 @@ class Panel:
             self._shown = Shown()
             self._fresh()
         self.progress.begin(run)
-        if self._with_monitor:
-            self._watch(run)
-        if threading.current_thread() is threading.main_thread():
-            self._note = HELD
-        else:
-            self._add_controls(run)
+        self.show()
+        background = threading.current_thread() is not threading.main_thread()
+        if background:
             after_each_cell(self._settle)
-        self._shown.publish(*self._bundle())
-        self._thread = threading.Thread(target=self._work, name="cnnkit panel", daemon=True)
+        else:
+            self._note = HELD
+        # Widgets and NVML take their time to start: none of it is the training's.
+        self._thread = threading.Thread(
+            target=self._work, args=(run, background), name="cnnkit panel", daemon=True
+        )
         self._thread.start()
 
     def tick(self, run: Any) -> None:
@@ -122,19 +124,32 @@ class Panel:
     def _choose_x(self, x: str) -> None:
         self.x = x
 
-    def _work(self) -> None:
+    def _work(self, run: Any, background: bool) -> None:
+        self._safely(lambda: self._open(run, background))
         wait = 0.2
         while not self._end.wait(wait):
             begin = time.thread_time()
-            try:
-                self._draw()
-            except Exception as error:  # a view must never end a training
-                self.failure = f"{type(error).__name__}: {error}"
+            self._safely(self._draw)
             took = time.thread_time() - begin
             self.drawings, self.drawing_seconds = self.drawings + 1, self.drawing_seconds + took
             wait = max(self.seconds, 200 * took)
 
+    def _safely(self, action: Callable[[], None]) -> None:
+        """Whatever fails in a view must never end a training."""
+        try:
+            action()
+        except Exception as error:
+            self.failure = f"{type(error).__name__}: {error}"
+
+    def _open(self, run: Any, background: bool) -> None:
+        if self._with_monitor:
+            self._watch(run)
+        if background:
+            self._add_controls(run)
+        self._shown.publish(*self._bundle())
+
     def _draw(self) -> None:
+        """Put the newest state into the output."""
         if self.controls is None:
             self._shown.publish(*self._bundle())
             return

@@ -220,7 +220,7 @@ def test_two_panels_do_not_mix(frontend):
     assert len(ids) == 2
     for i, name in zip(ids, ("first", "second")):
         said = {m.data["text/plain"].split(":")[0] for m in frontend.messages if m.id == i}
-        assert said == {name}
+        assert said == {"starting", name}
 
 
 def test_a_run_that_fails_ends_its_panel_too(frontend):
