@@ -3,10 +3,11 @@
 import jax.numpy as jnp
 
 from cnnkit.layers.activate import relu
-from cnnkit.layers.convolve import ALGORITHMS, Window, columns, convolve
+from cnnkit.layers.convolve import ALGORITHMS, convolve
 from cnnkit.layers.dense import count, not_negative
 from cnnkit.layers.initial import Initial, check_initial, initial_weights
 from cnnkit.layers.layer import Layer, ShapeError, serial
+from cnnkit.layers.product import Window, columns
 from cnnkit.layers.window import Padding, check_padding, need_image, out_size, pair, resolve, times, title
 from cnnkit.names import choose
 
