@@ -144,6 +144,12 @@ def unequal_part(
     return found
 
 
+def speed_alone(speed: float, options: list[str]) -> float:
+    """Images a second of one worker of this speed with nobody to wait for."""
+    found = apart(["unequal_part", "--speeds", str(speed), "--cases", "alone", *options])
+    return float(np.median(found["alone"]["images_per_s"]))
+
+
 def unequal(gpu: bool, n: int, seconds: float) -> None:
     """Throughput on workers of unequal speed: synchronous, fixed periods, balanced, balanced with delay.
 
@@ -156,10 +162,7 @@ def unequal(gpu: bool, n: int, seconds: float) -> None:
     for speeds in ((1, 0.5), (1, 0.7)) if gpu else ((1, 0.5), (1, 0.7), (1, 0.5, 0.33, 0.25)):
         options = ["--n", str(n), "--seconds", str(seconds)]
         name = ":".join(f"{s:g}" for s in speeds)
-        each = [
-            apart(["unequal_part", "--speeds", str(s), "--cases", "alone", *options])["alone"] for s in speeds
-        ]
-        alone = sum(float(np.median(e["images_per_s"])) for e in each)
+        alone = sum(speed_alone(s, options) for s in speeds) if not gpu else None
         cases = ["--speeds", ",".join(map(str, speeds)), "--cases", ",".join(UNEQUAL_CASES)]
         found = apart(["unequal_part", *cases, *options], processes=1 if gpu else len(speeds))
         sync = float(np.median(found["synchronous"]["images_per_s"]))
@@ -179,9 +182,10 @@ def unequal(gpu: bool, n: int, seconds: float) -> None:
                     "fraction",
                     **extra,
                 ),
-                row(label, "of_alone", list(rates / alone), "fraction", **extra),
                 row(label, "predicted", list(predicted(got, 128, delay) / rates), "ratio", **extra),
             ]
+            if alone:
+                rows.append(row(label, "of_alone", list(rates / alone), "fraction", **extra))
             show(rows[-6:])
         path = write(f"rounds_unequal_{'gpu' if gpu else 'cpu'}", rows, folder=out_folder())
     print(path)
