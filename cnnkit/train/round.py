@@ -261,12 +261,17 @@ def one_round(
 
 def timed_round(
     task: Task, rules: Rules, carry: Carry, source: Source, plan: Plan, firsts: Any, counts: Any
-) -> tuple[Carry, tuple[jax.Array, jax.Array]]:
-    """`one_round`, and the stamps between which the local phase ran."""
+) -> tuple[Carry, tuple[jax.Array, jax.Array, jax.Array]]:
+    """`one_round`, and stamps: when the local phase began, when it ended, and when the exchange did (0 with delay)."""
     me = lax.axis_index(AXIS)
     begin = stamp(carry)
-    phase = local_phase(task, rules, carry, source, plan, after(begin, firsts[me]), counts[me])
-    return around(task, rules, carry, plan, firsts, phase), (begin, stamp(phase))
+    change, own = local_phase(task, rules, carry, source, plan, after(begin, firsts[me]), counts[me])
+    computed = stamp((change, own))
+    if rules.delay:
+        return around(task, rules, carry, plan, firsts, (change, own)), (begin, computed, jnp.int32(0))
+    own = own._replace(examples=after(computed, own.examples))
+    carry = around(task, rules, carry, plan, firsts, (change, own))
+    return carry, (begin, computed, stamp(carry.common))
 
 
 def around(

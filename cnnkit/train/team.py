@@ -8,7 +8,6 @@ from typing import Any
 import jax
 import numpy as np
 from jax import lax
-from jax.sharding import NamedSharding
 from jax.sharding import PartitionSpec as P
 
 from cnnkit.data import shares, starts
@@ -22,7 +21,8 @@ from cnnkit.train import round as rounds
 from cnnkit.train.clock import Clocks, Compiled
 from cnnkit.train.control import Control, Scales
 from cnnkit.train.measure import Measured
-from cnnkit.train.round import AXIS, Carry, Own, Rules
+from cnnkit.train.place import Place
+from cnnkit.train.round import AXIS, Carry, Rules
 from cnnkit.train.step import Plan, Source
 from cnnkit.train.task import Model, Sums, Task
 
@@ -66,8 +66,9 @@ class Team:
         self.overlaps = (
             bool(rules.delay) and workers.platform == "cpu" and workers.processes == workers.count > 1
         )
+        self._place = Place(workers)
         self._exchanges = ThreadPoolExecutor(1, "cnnkit exchange")
-        self.source = self._everywhere(source)
+        self.source = self._place.everywhere(source)
         rows, same = P(AXIS), P()
         programs: dict[str, tuple[Callable[..., Any], tuple[P, ...], tuple[int, ...]]] = {
             "rounds": (self._rounds, (rows, same, same, same, same, same, rows), (0,)),
@@ -152,7 +153,7 @@ class Team:
 
     def place(self, model: Model) -> None:
         """Begin with this model on every worker."""
-        self.carry = self._stacked(jax.device_get(rounds.fresh(self.task, self.rules, model)))
+        self.carry = self._place.stacked(jax.device_get(rounds.fresh(self.task, self.rules, model)))
         self._clear_books()
         self._bytes, self._settled = self._sent(model), None
 
@@ -165,9 +166,9 @@ class Team:
     def begin_epoch(self, plan: Plan, fresh: bool) -> None:
         """Lay out an epoch; ``fresh`` unless it is resumed half-way."""
         self.host_plan = plan
-        self.plan = self._everywhere(plan)
+        self.plan = self._place.everywhere(plan)
         if fresh:
-            sums, bad = self._stacked(jax.device_get((Sums.zero(), np.int32(-1))))
+            sums, bad = self._place.stacked(jax.device_get((Sums.zero(), np.int32(-1))))
             self.carry = self.carry._replace(own=self.carry.own._replace(sums=sums, bad=bad))
             self._clear_books()
 
@@ -183,7 +184,7 @@ class Team:
             mini-batches of the epoch that are done now.
         """
         self._settled = None
-        signals = self._own_rows(self.measured.tell(self.control.stopping, save, self.control.scales))
+        signals = self._place.own_rows(self.measured.tell(self.control.stopping, save, self.control.scales))
         run = self._way()
         firsts, counts = self._lay_out(position, seconds, most=MOST_ROUNDS if run == self._together else 1)
         before = self.clocks.seconds["train"]
@@ -197,73 +198,71 @@ class Team:
         return position + int(counts.sum())
 
     def _way(self) -> Callable[..., Any]:
-        """How the next round runs: with others in one program, in one program that looks at the clock, or apart."""
+        """How the next round runs: with others in one program, in one that looks at the clock, or in two threads."""
         if self.overlaps:
             return self._apart
-        if not self.measured.due(self.round):
-            return self._together
-        # Apart, an exchange that belongs beside the computing would stand in line with it.
-        apart = not self.rules.delay or self.measured.exchange_due(self.round)
-        return self._apart if apart else self._with_stamps
-
-    def _with_stamps(self, firsts: np.ndarray, counts: np.ndarray, signals: Any) -> dict[int, float]:
-        """One round in one program that stamps its local phase."""
-        arguments = (self.carry, self.source, self.plan, *self._everywhere((firsts[0], counts[0])), signals)
-        self.carry, stamps, told = self._alone(self._programs["timed"].program(*arguments), *arguments)
-        self._hear(told)
-        took = self._between(stamps)
-        self.measured.add(took, counts[0], None)
-        return took
+        return self._timed_alone if self.measured.due(self.round) else self._together
 
     def _together(self, firsts: np.ndarray, counts: np.ndarray, signals: Any) -> None:
         """Many rounds in one program."""
         room = np.zeros((2, MOST_ROUNDS, self.workers), np.int32)
         room[:, : len(counts)] = firsts, counts
-        laid_out = self._everywhere((room[0], room[1], np.int32(len(counts))))
+        laid_out = self._place.everywhere((room[0], room[1], np.int32(len(counts))))
         arguments = (self.carry, self.source, self.plan, *laid_out, signals)
         self.carry, told = self._alone(self._programs["rounds"].program(*arguments), *arguments)
         self._hear(told)
 
-    def _apart(self, firsts: np.ndarray, counts: np.ndarray, signals: Any) -> dict[int, float]:
-        """One round in three programs: the local phase, timed; the exchange; the merge."""
-        carry = self.carry
-        first, count = self._everywhere((firsts[0], counts[0]))
-        swapping = None
-        if self.rules.delay:
-            swapping = self._exchanges.submit(self._timed_swap, carry.own.change, carry.own, signals)
-            if not self.overlaps or not self._programs["swap"].compilations:
-                swapping.result()  # compiled alone, as clocks must not run together
-        arguments = (carry, self.source, self.plan, first, count)
-        local = self._programs["local"].program(*arguments)
-        change, own, stamps = local(*arguments)
-        jax.block_until_ready(stamps)
-        if swapping is None:
-            swapping = self._exchanges.submit(self._timed_swap, change, own, signals)
-        mean, total, error, exchanging = swapping.result()
-        took = self._between(stamps)
-        self.measured.add(took, counts[0], min(exchanging.values()))
-        own = own._replace(error=error, change=change if self.rules.delay else ())
-        rates = self._everywhere(self._rates_at(firsts[0, 0]))
-        common = self._programs["merge"](carry.common, mean, total, *rates)
-        self.carry = jax.block_until_ready(Carry(common, own))
+    def _timed_alone(self, firsts: np.ndarray, counts: np.ndarray, signals: Any) -> dict[int, float]:
+        """One round in one program that looks at the clock."""
+        exchanging = None
+        if self.rules.delay and self.measured.exchange_due(self.round):
+            # Hidden beside the computing its time cannot be seen; so once more by itself, for nothing.
+            own = self.carry.own
+            swap = self._programs["swap"].program(own.change, own, signals)
+            *_, stamps = self._alone(swap, own.change, own, signals)
+            exchanging = min(self._between(*stamps).values())
+        arguments = (
+            self.carry,
+            self.source,
+            self.plan,
+            *self._place.everywhere((firsts[0], counts[0])),
+            signals,
+        )
+        program = self._programs["timed"].program(*arguments)
+        self.carry, (begin, computed, exchanged), told = self._alone(program, *arguments)
+        self._hear(told)
+        if not self.rules.delay:
+            exchanging = min(self._between(computed, exchanged).values())
+        took = self._between(begin, computed)
+        self.measured.add(took, counts[0], exchanging)
         return took
 
-    def _timed_swap(self, change: Model, own: Own, signals: Any) -> tuple[Any, Any, Any, dict[int, float]]:
-        program = self._programs["swap"].program(change, own, signals)
-        mean, total, error, told, stamps = jax.block_until_ready(program(change, own, signals))
+    def _apart(self, firsts: np.ndarray, counts: np.ndarray, signals: Any) -> dict[int, float]:
+        """One round with delay in three programs: the exchange in its thread, the local phase beside it, the merge."""
+        carry = self.carry
+        change, own = carry.own.change, carry.own
+        arguments = (carry, self.source, self.plan, *self._place.everywhere((firsts[0], counts[0])))
+        # Compiled one after the other, as clocks must not run together.
+        swap = self._programs["swap"].program(change, own, signals)
+        local = self._programs["local"].program(*arguments)
+        swapping = self._exchanges.submit(lambda: jax.block_until_ready(swap(change, own, signals)))
+        change, own, stamps = local(*arguments)
+        took = self._between(*stamps)
+        mean, total, error, told, stamps = swapping.result()
         self._hear(told)
-        return mean, total, error, self._between(stamps)
+        self.measured.add(took, counts[0], min(self._between(*stamps).values()))
+        rates = self._place.everywhere(self._rates_at(firsts[0, 0]))
+        common = self._programs["merge"](carry.common, mean, total, *rates)
+        self.carry = jax.block_until_ready(Carry(common, own._replace(error=error, change=change)))
+        return took
 
-    def _between(self, stamps: tuple[jax.Array, jax.Array]) -> dict[int, float]:
+    def _between(self, begin: jax.Array, end: jax.Array) -> dict[int, float]:
         """Seconds between two stamps on each local worker."""
-        rows = (
-            {shard.index[0].start or 0: int(shard.data[0]) for shard in s.addressable_shards} for s in stamps
-        )
-        begin, end = rows
-        return {worker: float(seconds_between(begin[worker], end[worker])) for worker in self.team.local}
+        then, now = self._place.mine(begin), self._place.mine(end)
+        return {worker: float(seconds_between(then[worker], now[worker])) for worker in self.team.local}
 
     def _hear(self, told: Any) -> None:
-        signals, self._sums, self._bad = self._first(told, host=True)
+        signals, self._sums, self._bad = self._place.first(told, host=True)
         self.measured.hear(signals)
 
     def _lay_out(self, position: int, seconds: float, most: int) -> tuple[np.ndarray, np.ndarray]:
@@ -313,7 +312,7 @@ class Team:
         if self.team.processes == 1:
             self._sums, self._bad = jax.device_get(books)
         else:
-            self._sums, self._bad = self._first(self._alone(self._programs["gather"], books), host=True)
+            self._sums, self._bad = self._place.first(self._alone(self._programs["gather"], books), host=True)
         return self.sums()
 
     def bad(self) -> tuple[int, int] | None:
@@ -323,11 +322,11 @@ class Team:
     def model(self) -> Model:
         """The model all workers agree on, with nothing left on its way, on this process's first device."""
         if not self.rules.delay:
-            return self._first(self.carry.common.model)
+            return self._place.first(self.carry.common.model)
         if self._settled is None:
-            rates = self._everywhere(tuple(map(np.float32, self._rates)))
+            rates = self._place.everywhere(tuple(map(np.float32, self._rates)))
             common = self._alone(self._programs["settle"], self.carry, *rates)
-            self._settled = self._first(common.model)
+            self._settled = self._place.first(common.model)
         return self._settled
 
     @property
@@ -337,7 +336,7 @@ class Team:
 
     def snapshot(self) -> Any:
         """Everything that a checkpoint must hold, on the host: what is common once, what is own by worker."""
-        return Carry(self._first(self.carry.common, host=True), self._gathered(self.carry.own))
+        return Carry(self._place.first(self.carry.common, host=True), self._gathered(self.carry.own))
 
     def facts(self) -> dict[str, Any]:
         """What a checkpoint says beside the arrays."""
@@ -354,7 +353,7 @@ class Team:
         self.round, self.measured.scales = facts["round"], Scales(*facts["scales"])
         self._rates = tuple(facts["rates"])
         self.measured.restore(facts["measured"])
-        self.carry = Carry(self._stacked(carry.common), self._rows_of(carry.own))
+        self.carry = Carry(self._place.stacked(carry.common), self._place.rows(carry.own))
         self._sums, self._bad = carry.own.sums, carry.own.bad
         self._bytes, self._settled = self._sent(carry.common.model), None
 
@@ -366,47 +365,13 @@ class Team:
         """Let the thread of the exchanges go."""
         self._exchanges.shutdown(wait=False)
 
-    # --- arrays between the host and the workers ------------------------------------------------------
-
-    def _everywhere(self, tree: Any) -> Any:
-        """The same array on every worker."""
-        return jax.tree.map(lambda leaf: self._placed(leaf, P()), tree)
-
-    def _stacked(self, tree: Any) -> Any:
-        """Each worker's copy of an array, as rows [workers, …]."""
-        rows = lambda leaf: np.broadcast_to(np.asarray(leaf)[None], (self.workers, *np.shape(leaf)))
-        return self._rows_of(jax.tree.map(rows, tree))
-
-    def _rows_of(self, tree: Any) -> Any:
-        """Arrays [workers, …], a row on each worker."""
-        return jax.tree.map(lambda leaf: self._placed(leaf, P(AXIS)), tree)
-
-    def _placed(self, leaf: Any, spec: P) -> jax.Array:
-        sharding = NamedSharding(self.team.mesh, spec)
-        if jax.dtypes.issubdtype(getattr(leaf, "dtype", np.float32), jax.dtypes.prng_key):
-            data = np.asarray(jax.random.key_data(leaf))
-            impl = jax.random.key_impl(leaf)
-            return jax.random.wrap_key_data(self._placed(data, spec), impl=impl)
-        leaf = np.asarray(leaf)
-        return jax.make_array_from_callback(leaf.shape, sharding, lambda index: leaf[index])
-
-    def _own_rows(self, mine: np.ndarray) -> jax.Array:
-        """What the local workers have to say, [local workers, …], as rows [workers, …]."""
-        sharding = NamedSharding(self.team.mesh, P(AXIS))
-        return jax.make_array_from_process_local_data(sharding, mine, (self.workers, *mine.shape[1:]))
-
-    def _first(self, tree: Any, host: bool = False) -> Any:
-        """The row of this process's first worker."""
-        rows = jax.tree.map(lambda leaf: leaf.addressable_shards[0].data[0], tree)
-        return jax.device_get(rows) if host else rows
-
     def _gathered(self, tree: Any) -> Any:
         """All workers' rows, on the host of every process."""
         if self.team.processes == 1:
             return jax.device_get(tree)
         # Leaf by leaf, as a device need not have room for all workers' states at once.
         return jax.tree.map(
-            lambda leaf: self._first(self._alone(self._programs["gather"], leaf), host=True), tree
+            lambda leaf: self._place.first(self._alone(self._programs["gather"], leaf), host=True), tree
         )
 
     def _clear_books(self) -> None:

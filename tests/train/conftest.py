@@ -8,6 +8,7 @@ import pytest
 
 from cnnkit.data import Dataset, from_arrays, load
 from cnnkit.layers import Layer, batch_norm, dense, dropout, relu, serial
+from cnnkit.train.measure import Measured
 from cnnkit.train.run import Run
 
 
@@ -48,6 +49,13 @@ def compiled_once(request):
         del os.environ[name]
     for name, value in zip(names, before, strict=True):
         jax.config.update(name, value)
+
+
+@pytest.fixture(autouse=True)
+def untimed(request, monkeypatch):
+    """No round looks at the clock, as programs that do cannot be kept compiled; mark ``timed`` for those that shall."""
+    if not request.node.get_closest_marker("timed"):
+        monkeypatch.setattr(Measured, "due", lambda self, round: False)
 
 
 @pytest.fixture(scope="session")

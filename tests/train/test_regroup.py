@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from cnnkit.data import batches, shares, starts
-from cnnkit.layers import dense, serial
+from cnnkit.layers import batch_norm, dense, serial
 from cnnkit.parallel.fetch import warm_start
 from cnnkit.train import loop, optim
 from cnnkit.train import run as run_module
@@ -21,18 +21,19 @@ def stop_at(*rounds):
 @pytest.mark.parametrize(
     "rules",
     [
-        {"fetch": 2},
-        {"fetch": warm_start(1, 4, epochs=3), "delay": 1, "momentum": "average"},
-        {"delay": 1, "payload": "int8"},
-        {"mode": "accumulate", "delay": 1, "fetch": 2},
+        pytest.param({"fetch": 2}, marks=pytest.mark.timed),
+        pytest.param({"mode": "accumulate", "delay": 1, "fetch": 2}, marks=pytest.mark.timed),
+        {"fetch": warm_start(1, 4, epochs=2), "delay": 1, "momentum": "average"},
+        {"delay": 1, "payload": "int8", "fetch": 2},
         {"outer": "nesterov", "fetch": 2},
     ],
-    ids=str,
+    ids=lambda rules: " ".join(map(str, rules)),
 )
 def test_rounds_that_are_stopped_go_on_bit_for_bit(make, tmp_path, rules):
-    settings = {"net": small_net(), "workers": 3, "batch": 8, "epochs": 4, **rules}
+    net = small_net() if rules == {"fetch": 2} else serial(dense(8), batch_norm(), dense(10))
+    settings = {"net": net, "workers": 3, "batch": 8, "epochs": 3, **rules}
     whole = make(**settings).fit()
-    ends = (1, 3, 6, 9, 14)  # after some of them the programs of a round change
+    ends = (1, 3, 6, 9)  # on either side of rounds that look at the clock
     for _ in ends:
         run = make(**settings, folder=tmp_path, watch=stop_at(*ends)).fit()
     run = make(**settings, folder=tmp_path).fit()
@@ -89,7 +90,7 @@ def test_other_numbers_of_workers_lose_no_example_and_repeat_none(make, tmp_path
 
 def test_workers_optimizers_are_averaged_and_books_and_residuals_go_to_one(make):
     run = make(
-        small_net(),
+        serial(dense(8), batch_norm(), dense(10)),
         workers=3,
         batch=8,
         payload="bfloat16",

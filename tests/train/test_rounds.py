@@ -100,9 +100,10 @@ def simulated(run, turns, lr=lambda epoch, j: (0.1, 0.05)[epoch], **settings) ->
 
 UNEQUAL = ((2, 1, 3), (1, 1, 1), (1, 3, 2))
 CASES = [
-    *({"momentum": m, "delay": d} for m in ("average", "keep", "reset") for d in (0, 1)),
+    *(pytest.param({"momentum": "keep", "delay": d}, marks=pytest.mark.timed) for d in (0, 1)),
+    *({"momentum": m, "delay": d} for m in ("average", "reset") for d in (0, 1)),
     {"mode": "accumulate"},
-    {"mode": "accumulate", "delay": 1},
+    pytest.param({"mode": "accumulate", "delay": 1}, marks=pytest.mark.timed),
     {"outer": "nesterov", "outer_lr": 0.5, "outer_momentum": 0.6},
     {"outer": "nesterov", "delay": 1, "momentum": "average"},
     {"payload": "bfloat16", "exchange": "redundant", "mode": "accumulate"},
@@ -129,6 +130,7 @@ def test_rounds_are_those_of_the_simulation(team, rules):
     assert [row["fetch"] for row in run.record.rounds()] == [r.shares for r in wanted]
 
 
+@pytest.mark.timed
 @pytest.mark.parametrize("rules", [{}, {"delay": 1}, {"mode": "accumulate"}])
 def test_many_rounds_in_one_program_are_the_same(team, monkeypatch, rules):
     run = team(workers=3, fetch=fixed(UNEQUAL), **rules, epochs=12, optimizer=optim.sgd(0.05, momentum=0.5))
@@ -235,18 +237,20 @@ def test_workers_compute_without_a_word_between_them(team, rules):
     assert [(around.count("while"), around.count("scan")) for _, around, _ in found] == [(1, 0)]
 
 
+@pytest.mark.timed
 def test_no_policy_recompiles(team):
     random = np.random.default_rng(0)
     turns = tuple(tuple(map(int, random.integers(1, 4, 3))) for _ in range(97))
     run = team(workers=3, fetch=fixed(turns), epochs=8)
     run.fit()
     compiled = run.engine.compilations()
-    assert compiled <= 4
+    assert compiled == 2  # the rounds, and a round that looks at the clock
     run.control.fetch_scale, run.control.lr_scale = 2.0, 0.5
     run.fit(16)
     assert run.engine.compilations() == compiled
 
 
+@pytest.mark.timed
 def test_a_rounds_row_says_who_did_what(team):
     run = team(workers=3, fetch=fixed(UNEQUAL), delay=1, epochs=8)
     run.fit()
@@ -286,6 +290,7 @@ class watched(Policy):
         return self.policy(view)
 
 
+@pytest.mark.timed
 def test_what_is_measured_gets_to_the_policy(team):
     """A worker that sleeps at least 0.03 s in each step, beside one that does not."""
     from cnnkit.parallel.fetch import balanced
