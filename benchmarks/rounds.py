@@ -19,7 +19,7 @@ from typing import Any
 
 import numpy as np
 
-WARM = 2.0
+WARM = 3.0
 
 
 class Clocked:

@@ -11,7 +11,7 @@ from cnnkit.train.control import Scales
 
 COLUMNS = ("step_seconds", "exchange_seconds", "stop", "save", "lr_scale", "fetch_scale")
 KEPT = 5  # measurements whose median counts, so that one bad one changes nothing
-EARLY = (1, 2, 4, 8, 16)
+EARLY = (1, 2, 3, 4, 6, 8, 12, 16, 24)
 EVERY = 32
 
 
@@ -27,7 +27,7 @@ class Measured:
 
     def __init__(self, workers: int, local: Sequence[int]) -> None:
         self.workers, self.local = workers, tuple(local)
-        self._steps: dict[int, deque[float]] = {w: deque(maxlen=KEPT) for w in self.local}
+        self._phases: dict[int, deque[tuple[float, int]]] = {w: deque(maxlen=KEPT) for w in self.local}
         self._exchanges: deque[float] = deque(maxlen=KEPT)
         self.step_seconds = np.full(workers, np.nan)
         self.exchange_seconds: float | None = None
@@ -53,9 +53,9 @@ class Measured:
             return
         self.step_seconds = np.array(facts["step_seconds"], float)
         self.exchange_seconds = facts["exchange_seconds"]
-        for worker, kept in self._steps.items():
+        for worker, kept in self._phases.items():
             if np.isfinite(self.step_seconds[worker]):
-                kept.append(float(self.step_seconds[worker]))
+                kept.append((float(self.step_seconds[worker]), 1))
         if self.exchange_seconds is not None:
             self._exchanges.append(self.exchange_seconds)
 
@@ -63,14 +63,14 @@ class Measured:
         """One measurement: seconds of each local worker's phase, its local steps, seconds of the exchange."""
         for worker, took in seconds.items():
             if steps[worker] > 0:
-                self._steps[worker].append(took / steps[worker])
+                self._phases[worker].append((took, int(steps[worker])))
         if exchange is not None:
             self._exchanges.append(exchange)
 
     def tell(self, stop: bool, save: bool, scales: Scales) -> np.ndarray:
         """What this process has to say, float32 [local workers, 6]; 0 where nothing is known."""
         exchange = median(self._exchanges) if self._exchanges else 0.0
-        step = [median(self._steps[w]) if self._steps[w] else 0.0 for w in self.local]
+        step = [_a_step(self._phases[w]) for w in self.local]
         return np.array([[s, exchange, stop, save, *scales] for s in step], np.float32)
 
     def hear(self, told: np.ndarray) -> None:
@@ -111,3 +111,13 @@ class Measured:
         if self.speeds is None:
             return None
         return float((counts * self.step_seconds).max()) + (self.exchange_seconds or 0.0)
+
+
+def _a_step(phases: Sequence[tuple[float, int]]) -> float:
+    """Seconds of a step from phases of (seconds, steps); 0 where there are none.
+
+    What a phase costs beside its steps weighs on short ones: on a GPU a phase of one step can take three
+    times a step. So only phases at least half as long as the longest count, and of these the median.
+    """
+    longest = max((steps for _, steps in phases), default=0)
+    return median([took / steps for took, steps in phases if 2 * steps >= longest] or [0.0])
