@@ -177,10 +177,12 @@ def _start(task: Task, rules: Rules, carry: Carry) -> Model:
 def _plus(base: Any, change: Any) -> Any:
     """base + change; whole numbers stay whole."""
 
-    def add(b, c):
-        return b + (c if jnp.issubdtype(b.dtype, jnp.floating) else jnp.round(c)).astype(b.dtype)
+    return jax.tree.map(lambda b, c: b + _like(b, c), base, change)
 
-    return jax.tree.map(add, base, change)
+
+def _like(leaf: Any, value: Any) -> Any:
+    """A float as a value of the leaf's type."""
+    return (value if jnp.issubdtype(leaf.dtype, jnp.floating) else jnp.round(value)).astype(leaf.dtype)
 
 
 def _minus(end: Any, start: Any) -> Any:
@@ -190,8 +192,12 @@ def _minus(end: Any, start: Any) -> Any:
 def _local(task, rules, progress, start, source, plan, first, count):
     step = lambda i, p: local_step(task, p, source, plan, i)
     progress = _loop(rules, step, first, count, progress)
-    change = _minus(changed(rules, progress.model), changed(rules, start))
-    return progress, change
+    end, start = changed(rules, progress.model), changed(rules, start)
+    if rules.delay:
+        return progress, _minus(end, start)
+    # Optimizer states as they are and not what changed, which would take their beginning to be kept.
+    opt = jax.tree.map(lambda leaf: leaf.astype(jnp.float32), end.opt)
+    return progress, _minus(end._replace(opt=()), start._replace(opt=()))._replace(opt=opt)
 
 
 def _accumulate(task, rules, progress, start, source, plan, first, count):
@@ -242,7 +248,11 @@ def merge(
         params = jax.tree.map(ahead, model.params, mean.params, velocity)
     else:
         params = _plus(model.params, mean.params)
-    opt = _plus(model.opt, mean.opt) if rules.momentum == "average" else model.opt
+    opt = model.opt
+    if rules.momentum == "average" and rules.delay:
+        opt = _plus(model.opt, mean.opt)
+    elif rules.momentum == "average":
+        opt = jax.tree.map(_like, model.opt, mean.opt)
     return Common(Model(params, state, opt), velocity)
 
 
