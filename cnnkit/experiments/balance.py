@@ -13,7 +13,7 @@ from cnnkit.experiments.job import several, unequal
 from cnnkit.parallel.cost import RoundCost
 
 TIMING: dict[str, dict[str, Any]] = {
-    "smoke": {"steps": 8, "batch": 8, "wait": 0.004, "windows": [1, 0.15, 0.1]},
+    "smoke": {"steps": 8, "batch": 8, "wait": 0.008, "windows": [1, 0.15, 0.1]},
     "small": {"steps": 16, "batch": 8, "wait": 0.01, "windows": [3, 1.5, 1.5]},
     "full": {"steps": 32, "batch": 128, "wait": 0.01, "windows": [3, 3.0, 3.0]},
 }

@@ -277,6 +277,9 @@ def timed_round(
     begin = stamp(carry)
     change, own = local_phase(task, rules, carry, source, plan, after(begin, firsts[me]), counts[me])
     computed = stamp((change, own))
+    # The books are gathered from all: before the stamp, that would count waiting for slow workers as computing.
+    sums, bad = jax.tree.map(lambda leaf: after(computed, leaf), (own.sums, own.bad))
+    own = own._replace(sums=sums, bad=bad)
     if rules.delay:
         return around(task, rules, carry, plan, firsts, (change, own)), (begin, computed, jnp.int32(0))
     own = own._replace(examples=after(computed, own.examples))
