@@ -7,7 +7,7 @@
 # Expected, on a 2-core AMD EPYC with a process for each worker, whose steps mostly wait (n = 3 windows): on four workers of
 # speeds 1, 0.5, 0.33 and 0.25 `balanced` reaches 2.28 ± 0.02 times the throughput of synchronous training, 94.2 ± 0.7 % of
 # what the workers do alone, nobody busy for less than 90 % of the time; equal periods leave the fastest busy for 26 %. On
-# speeds 1 and 0.5 it is 1.53 ± 0.01 times. Two and a half minutes.
+# speeds 1 and 0.5 it is 1.530 ± 0.003 times. Two and a half minutes.
 #
 # | where | command |
 # | --- | --- |
@@ -28,8 +28,9 @@ outcome = ck.experiments.reproduce("load_balance", preset)
 outcome.figure
 
 # %% [markdown]
-# Each bar is a throughput against the sum of what the workers do alone, the diamond what the cost model says before
-# anything runs together: `T = max_i(k_i t_i) + x`. The strips below are the workers of the last, most unequal set.
+# Each bar is a throughput against the sum of what the workers do alone; the diamond is what the cost model makes of the
+# workers' speeds alone, the policy's steps and the measured exchange: `T = max_i(k_i t_i) + x`. The strips below are the
+# workers of the last, most unequal set.
 #
 # ## What the policy decides
 #
