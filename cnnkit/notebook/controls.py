@@ -78,13 +78,15 @@ class Controls:
         self.face.value = html
         self.pause.description, self.pause.icon = ("Resume", "play") if paused else ("Pause", "pause")
 
+    def finish(self, html: str) -> None:
+        """Let buttons and sliders go, and keep the face: a page that was loaded anew knows no other output."""
+        self.box.children = [self.face]
+        self.face.value = html
+        _close([widget for widget in self._all if widget not in (self.box, self.face)])
+
     def close(self) -> None:
-        """Let the widgets go, in the kernel and in the page."""
-        self.face.value = ""
-        for widget in self._all:
-            for part in (widget, widget.layout, getattr(widget, "style", None)):
-                if isinstance(part, widgets.Widget):
-                    part.close()
+        """Let all widgets go, in the kernel and in the page."""
+        _close(self._all)
 
     def _pause(self, _: Any) -> None:
         control = self._run.control
@@ -105,6 +107,13 @@ class Controls:
     def _save(self, _: Any) -> None:
         self._run.control.save()
         self.said = f"a checkpoint goes to {self._run.folder} after the dispatch in flight"
+
+
+def _close(some: list[Any]) -> None:
+    for widget in some:
+        for part in (widget, widget.layout, getattr(widget, "style", None)):
+            if isinstance(part, widgets.Widget):
+                part.close()
 
 
 def _slider(name: str, value: float, base: float, reach: float, tooltip: str) -> Any:

@@ -25,6 +25,17 @@ HELD = (
 NO_WIDGETS = "Steer it from another cell: run.pause(), run.resume(), run.stop(), run.control.lr_scale = 0.5"
 
 
+_finished: Any = None
+
+
+def _linger(controls: Any) -> None:
+    """Keep the face of the last panel that had one, and let the one before it go."""
+    global _finished
+    if _finished is not None:
+        _finished.close()
+    _finished = controls
+
+
 class Panel:
     """Watches a run in a notebook.
 
@@ -98,13 +109,24 @@ class Panel:
         if self.monitor is not None:
             self.monitor.stop()
         self.progress.end(run, why)
-        self._final = self._last_bundle(run)
-        self._shown.publish(*self._final)
-        if self.controls is not None:
-            self.controls.close()
-            self.controls = None
+        self._safely(lambda: self._finish(run))
 
     # --- inside -------------------------------------------------------------------------------------
+
+    def _finish(self, run: Any) -> None:
+        text = face.text(self.progress, self.monitor)
+        if self.failure:
+            text += f"\nthe live view failed: {self.failure}"
+        self._final = {"text/plain": text}, {}
+        try:
+            self._final = self._last_bundle(run, text)
+        finally:
+            self._shown.publish(*self._final)
+        if self.controls is not None:
+            self._note = ""
+            self.controls.finish(self._html())
+            _linger(self.controls)
+            self.controls = None
 
     def _watch(self, run: Any) -> None:
         write = None
@@ -172,10 +194,7 @@ class Panel:
             data["application/vnd.jupyter.widget-view+json"] = self.controls.view()
         return data, {}
 
-    def _last_bundle(self, run: Any) -> tuple[dict[str, Any], dict[str, Any]]:
-        text = face.text(self.progress, self.monitor)
-        if self.failure:
-            text += f"\nthe live view failed: {self.failure}"
+    def _last_bundle(self, run: Any, text: str) -> tuple[dict[str, Any], dict[str, Any]]:
         data: dict[str, Any] = {"text/plain": text}
         metadata: dict[str, Any] = {}
         png, width, height = None, 0, 0

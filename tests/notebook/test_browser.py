@@ -22,8 +22,9 @@ CELLS = (
     "held.fit(epochs=held.epoch + 1);",
     "from cnnkit import notebook; live = notebook.gpus(); live",
     "live.stop()",
+    "kept = make(epochs=10**6, seed=1); kept.start();",
 )
-START, ASK, FIT, AGAIN, GPUS, NO_GPUS = range(1, 7)
+START, ASK, FIT, AGAIN, GPUS, NO_GPUS, KEPT = range(1, 8)
 
 
 @pytest.fixture(scope="module")
@@ -123,3 +124,15 @@ def test_interrupt_stops_fit_and_the_saved_notebook_shows_the_end_when_reopened(
     book.open()
     assert epoch(book.wait_text(AGAIN, ", done")) == done
     assert book.outputs(AGAIN).locator("img").evaluate("node => node.naturalWidth") > 600
+
+
+def test_a_page_loaded_anew_while_it_trains_still_steers_it_and_sees_the_end(book):
+    book.run(KEPT)
+    book.wait_text(KEPT, r"of 1000000, (training|evaluating)")
+    book.save()
+    book.open()
+    first = epoch(book.wait_text(KEPT, r"of 1000000, (training|evaluating)"))
+    book.page.wait_for_timeout(2200)
+    assert epoch(book.outputs(KEPT).first.inner_text()) > first
+    book.outputs(KEPT).get_by_role("button", name="Stop").click()
+    book.wait_text(KEPT, "stopped: run.fit")

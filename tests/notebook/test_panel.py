@@ -123,6 +123,8 @@ def test_buttons_pause_resume_save_and_stop_a_run_in_the_background(frontend, ma
     assert f"a checkpoint goes to {made.folder}" in controls.said
     controls.stop.click()
     made.wait(20)
+    assert controls.box.children == (controls.face,)
+    assert "stopped: run.fit() or run.start() goes on from here" in controls.face.value
     (last,) = frontend.outputs().values()
     assert "stopped: run.fit() or run.start() goes on from here" in last.data["text/html"]
     assert VIEW not in last.data
@@ -246,6 +248,14 @@ def test_a_view_that_fails_never_ends_the_training(frontend, made, monkeypatch):
     assert "the live view failed: ZeroDivisionError" in frontend.messages[-1].data["text/plain"]
 
 
+def test_a_last_figure_that_fails_leaves_the_text_and_the_training(frontend, made, monkeypatch):
+    monkeypatch.setattr("cnnkit.notebook.plots.training", lambda run, x: 1 / 0)
+    fit(made, 2)
+    assert made.phase == "done"
+    assert set(frontend.messages[-1].data) == {"text/plain"}
+    assert "done" in frontend.messages[-1].data["text/plain"]
+
+
 def endless_without_controls(made):
     panel, before = start(made, 10**6).watch, made.epochs_done
     wait_for(lambda: made.epochs_done > before and panel.drawings > 2)
@@ -263,7 +273,8 @@ def test_without_widgets_the_panel_still_moves_and_names_the_calls(frontend, mad
 
 
 def test_nothing_is_left_after_twenty_runs(frontend, made):
-    fit(made, 1)
+    start(made, 1).wait(20)
+    frontend.cell_ends()
     widgets, threads = len(widget._instances), threading.active_count()
     for i in range(20):
         panel = Panel(seconds=0.02) if i % 4 else made.watch
