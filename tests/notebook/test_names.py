@@ -2,6 +2,7 @@
 
 import importlib
 import pkgutil
+from pathlib import Path
 
 import pytest
 
@@ -23,3 +24,10 @@ def test_every_name_is_what_its_home_has_also_after_all_modules_were_imported():
 def test_an_unknown_name_is_an_attribute_error():
     with pytest.raises(AttributeError, match=r"module 'cnnkit.notebook' has no attribute 'pannel'"):
         getattr(notebook, "pannel")  # noqa: B009
+
+
+def test_no_module_clears_an_output_or_opens_a_figure_in_pyplot():
+    for module in pkgutil.iter_modules(notebook.__path__):
+        text = Path(notebook.__path__[0], f"{module.name}.py").read_text()
+        assert "clear_output" not in text, module.name
+        assert "matplotlib.pyplot" not in text, module.name
