@@ -131,7 +131,7 @@ def unequal_part(
         emulated = emulate(speeds) if min(speeds) < 1 else None
     else:
         data, make = synthetic(200_000, (4, 4, 1)), lambda: serial(dense(10))
-        emulated = emulate([0.5 * v for v in speeds], waits=True, step_seconds=STEP)
+        emulated = emulate([v / (1 + v) for v in speeds], waits=True, step_seconds=STEP)
     found = {}
     for case in cases:
         settings = UNEQUAL_CASES.get(case, {"fetch": 16, "momentum": "reset"})

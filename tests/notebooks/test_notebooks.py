@@ -1,0 +1,45 @@
+"""Every notebook runs from top to bottom in smoke size, and is saved as its script says, with pictures, and small."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+FOLDER = Path(__file__).parents[2] / "notebooks"
+NAMES = sorted(path.stem for path in FOLDER.glob("*.py"))
+
+jupytext = pytest.importorskip("jupytext", reason="jupytext comes with the extra dev")
+nbclient = pytest.importorskip("nbclient", reason="nbclient comes with the extra dev")
+
+
+def test_every_script_has_its_notebook_and_the_other_way_round():
+    assert sorted(path.stem for path in FOLDER.glob("*.ipynb")) == NAMES
+    assert NAMES[:2] == ["00_start", "01_layers"]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_it_is_saved_as_its_script_says_with_outputs_and_without_what_changes_by_itself(name):
+    path = FOLDER / f"{name}.ipynb"
+    saved = json.loads(path.read_text(encoding="utf-8"))
+    script = jupytext.read(FOLDER / f"{name}.py").cells
+    assert [(c["cell_type"], "".join(c["source"])) for c in saved["cells"]] == [
+        (c.cell_type, c.source) for c in script
+    ]
+    code = [c for c in saved["cells"] if c["cell_type"] == "code"]
+    pictures = [i for i, c in enumerate(code) if any("image/png" in o.get("data", {}) for o in c["outputs"])]
+    assert pictures[0] <= 1, "a screen of code at most before the first picture"
+    assert all(not c["metadata"] for c in saved["cells"])
+    assert path.stat().st_size < 300_000
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", NAMES)
+def test_it_runs_from_top_to_bottom(name, tmp_path, monkeypatch):
+    monkeypatch.setenv("CNNKIT_SMOKE", "1")
+    notebook = jupytext.read(FOLDER / f"{name}.py")
+    notebook.metadata["kernelspec"] = {"name": "python3", "display_name": "Python 3", "language": "python"}
+    where = {"metadata": {"path": str(tmp_path)}}
+    done = nbclient.NotebookClient(notebook, timeout=180, resources=where).execute()
+    outputs = [o for c in done.cells if c.cell_type == "code" for o in c.outputs]
+    assert not [o for o in outputs if o.output_type == "error"]
+    assert sum("image/png" in o.get("data", {}) for o in outputs) >= 1
