@@ -2,7 +2,7 @@
 
     python -m benchmarks.loop
 
-Both take the same steps on the same mini-batches: pixels to floats, normalized, cross-entropy, SGD with momentum.
+Both take the same steps on the same mini-batches, compiled with the same options: pixels to floats, normalized, cross-entropy, SGD with momentum.
 The hand-written loop keeps no books, draws no keys, looks at nothing and writes nothing; the run does all that
 in a folder, and its time is an epoch's whole wall-clock time without evaluation. Writes results/loop_cpu.json or
 loop_gpu.json.
@@ -20,7 +20,7 @@ import cnnkit as ck
 from benchmarks import results
 from cnnkit import losses
 from cnnkit.data import batches
-from cnnkit.layers import in_loop
+from cnnkit.layers import compiler_options, in_loop
 
 BATCH, LR, MOMENTUM = 128, 0.02, 0.9
 
@@ -51,7 +51,8 @@ class HandLoop:
             with in_loop():
                 return jax.lax.fori_loop(0, len(index), body, at)
 
-        self.epoch = jax.jit(epoch, donate_argnums=0).lower(self.at, *self.arrays).compile()
+        jitted = jax.jit(epoch, donate_argnums=0, compiler_options=compiler_options())
+        self.epoch = jitted.lower(self.at, *self.arrays).compile()
 
     @staticmethod
     def _order(data: ck.Dataset, epoch: int) -> tuple[np.ndarray, np.ndarray]:
