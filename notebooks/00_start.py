@@ -15,7 +15,7 @@
 #
 # Handwritten digits, a small convolutional network, its curves while it learns, and the digits that it still gets wrong.
 #
-# Expected, on 2 cores of an AMD EPYC: 99.4 ± 0.4 % of the 360 test digits (last epoch, n = 10 seeds). Under a minute,
+# Expected, on 2 cores of an AMD EPYC: 99.4 ± 0.3 % of the 360 test digits (last epoch, n = 10 seeds). Under a minute,
 # most of it compiling.
 #
 # | where | command |

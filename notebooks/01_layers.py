@@ -64,7 +64,9 @@ figure
 # ## Filters and feature maps of a trained network
 
 # %%
-run = ck.Run(ck.nets.tiny(), data, batch=32, epochs=1 if smoke else 8)
+run = ck.Run(
+    ck.nets.tiny(), data, batch=32, epochs=1 if smoke else 8, optimizer=ck.optim.sgd(ck.optim.one_cycle(0.05))
+)
 run.fit()
 
 # %%

@@ -14,7 +14,7 @@ _GRACE = 10.0
 """Seconds that others wait longer than process 0, which then has told them who was missing."""
 
 
-def roll_call(coordinator: str, process: int, processes: int, timeout: float) -> None:
+def roll_call(coordinator: str, process: int, processes: int, timeout: float, word: Any = None) -> Any:
     """Wait until all processes of a job are there; process 0 counts, at the coordinator's port.
 
     Args:
@@ -22,6 +22,10 @@ def roll_call(coordinator: str, process: int, processes: int, timeout: float) ->
         process: this one's number.
         processes: how many there are.
         timeout: seconds to wait.
+        word: what process 0 has to say to all, as plain data.
+
+    Returns:
+        process 0's word.
 
     Raises:
         RuntimeError: some did not come, two have the same number, or they disagree on how many they are;
@@ -32,12 +36,12 @@ def roll_call(coordinator: str, process: int, processes: int, timeout: float) ->
     if not host or not port.isdigit():
         raise ValueError(f"coordinator {coordinator!r} is not host:port, such as 10.0.0.1:12345")
     if process == 0:
-        _count(int(port), processes, timeout, coordinator)
-    else:
-        _answer(host.strip("[]"), int(port), process, processes, timeout, coordinator)
+        _count(int(port), processes, timeout, coordinator, word)
+        return word
+    return _answer(host.strip("[]"), int(port), process, processes, timeout, coordinator)
 
 
-def _count(port: int, processes: int, timeout: float, coordinator: str) -> None:
+def _count(port: int, processes: int, timeout: float, coordinator: str, word: Any) -> None:
     end = time.monotonic() + timeout
     here: set[int] = set()
     connections = []
@@ -69,7 +73,7 @@ def _count(port: int, processes: int, timeout: float, coordinator: str) -> None:
             )
         for connection in connections:
             with contextlib.suppress(OSError):
-                _say(connection, {"fault": fault})
+                _say(connection, {"fault": fault, "word": word})
                 # Who closes first keeps the port busy for a minute; let that be the other side.
                 connection.recv(1)
     if fault:
@@ -90,14 +94,15 @@ def _listen(port: int, processes: int, coordinator: str) -> socket.socket:
         ) from None
 
 
-def _answer(host: str, port: int, process: int, processes: int, timeout: float, coordinator: str) -> None:
+def _answer(host: str, port: int, process: int, processes: int, timeout: float, coordinator: str) -> Any:
     end = time.monotonic() + timeout + _GRACE
     while True:
         try:
             with socket.create_connection((host, port), timeout=5) as connection:
                 _say(connection, {"process": process, "processes": processes})
                 connection.settimeout(max(end - time.monotonic(), 1))
-                fault = _hear(connection)["fault"]
+                heard = _hear(connection)
+                fault = heard["fault"]
                 break
         except (OSError, ValueError, KeyError) as error:
             if time.monotonic() > end - _GRACE:
@@ -108,6 +113,7 @@ def _answer(host: str, port: int, process: int, processes: int, timeout: float, 
             time.sleep(0.1)
     if fault:
         raise RuntimeError(fault)
+    return heard.get("word")
 
 
 def _say(connection: socket.socket, what: dict[str, Any]) -> None:

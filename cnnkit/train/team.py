@@ -12,6 +12,7 @@ from jax.sharding import PartitionSpec as P
 
 from cnnkit.data import shares, starts
 from cnnkit.layers import in_loop
+from cnnkit.parallel import watch
 from cnnkit.parallel.fetch import RoundView
 from cnnkit.parallel.stamp import after, stamp
 from cnnkit.parallel.stamp import seconds as seconds_between
@@ -245,7 +246,7 @@ class Team:
         # Compiled one after the other, as clocks must not run together.
         swap = self._programs["swap"].program(change, own, signals)
         local = self._programs["local"].program(*arguments)
-        swapping = self._exchanges.submit(lambda: jax.block_until_ready(swap(change, own, signals)))
+        swapping = self._exchanges.submit(_communicate, swap, change, own, signals)
         change, own, stamps = local(*arguments)
         took = self._between(*stamps)
         mean, total, error, told, stamps = swapping.result()
@@ -380,10 +381,15 @@ class Team:
 
     def _alone(self, function: Callable[..., Any], *args: Any) -> Any:
         """A call that communicates: all such calls of a process go through one thread, one at a time."""
-        return self._exchanges.submit(lambda: jax.block_until_ready(function(*args))).result()
+        return self._exchanges.submit(_communicate, function, *args).result()
 
     def _rates_at(self, batch: int) -> tuple[np.float32, np.float32]:
         return self.host_plan.lr[batch], self.host_plan.momentum[batch]
+
+
+def _communicate(function: Callable[..., Any], *args: Any) -> Any:
+    with watch.current.exchange():
+        return jax.block_until_ready(function(*args))
 
 
 def _one_view(body: Callable[..., Any], specs: tuple[P, ...], *args: Any) -> Any:
