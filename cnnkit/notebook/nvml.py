@@ -19,6 +19,12 @@ _WHY = {
     pynvml.NVML_ERROR_DRIVER_NOT_LOADED: "the NVIDIA driver is not loaded",
     pynvml.NVML_ERROR_UNINITIALIZED: "NVML was shut down",
 }
+_WITHOUT_V2 = (
+    pynvml.NVML_ERROR_FUNCTION_NOT_FOUND,
+    pynvml.NVML_ERROR_ARGUMENT_VERSION_MISMATCH,
+    pynvml.NVML_ERROR_INVALID_ARGUMENT,
+    pynvml.NVML_ERROR_NOT_SUPPORTED,
+)
 _GONE = (pynvml.NVML_ERROR_GPU_IS_LOST, pynvml.NVML_ERROR_NOT_FOUND, pynvml.NVML_ERROR_UNINITIALIZED)
 _MIG = "MIG is on: NVML gives it for the whole GPU alone"
 
@@ -88,7 +94,7 @@ class Gpu:
         n = self._nvml
         asked: tuple[tuple[tuple[str, ...], Callable[[], tuple[float, ...]]], ...] = (
             (("utilization",), lambda: (n.nvmlDeviceGetUtilizationRates(handle).gpu,)),
-            (("memory_used", "memory_total"), lambda: _memory(n.nvmlDeviceGetMemoryInfo(handle))),
+            (("memory_used", "memory_total"), lambda: _memory(n, handle)),
             (("power",), lambda: (n.nvmlDeviceGetPowerUsage(handle) / 1000,)),
             (("temperature",), lambda: (n.nvmlDeviceGetTemperature(handle, n.NVML_TEMPERATURE_GPU),)),
         )
@@ -195,7 +201,14 @@ def why(error: Exception) -> str:
     return _WHY.get(getattr(error, "value", None), str(error))
 
 
-def _memory(info: Any) -> tuple[float, float]:
+def _memory(nvml: Any, handle: Any) -> tuple[float, float]:
+    """Used and total bytes, what the driver keeps for itself left out of the used ones, as nvidia-smi does."""
+    try:
+        info = nvml.nvmlDeviceGetMemoryInfo(handle, version=pynvml.nvmlMemory_v2)
+    except pynvml.NVMLError as error:
+        if error.value not in _WITHOUT_V2:
+            raise
+        info = nvml.nvmlDeviceGetMemoryInfo(handle)  # the driver is older than the second form
     return info.used, info.total
 
 

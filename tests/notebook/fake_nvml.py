@@ -11,15 +11,17 @@ class FakeNvml:
     """Stands for the module pynvml.
 
     Args:
-        gpus: one dictionary a GPU, in NVML's order: uuid, pci, utilization, used, total, power (mW),
-            temperature, ``mig`` (on), ``slice`` (is one), ``fails`` {"power": error code, …}.
+        gpus: one dictionary a GPU, in NVML's order: uuid, pci, utilization, used, reserved, total,
+            power (mW), temperature, ``mig`` (on), ``slice`` (is one), ``fails`` {"power": error code, …}.
         init: an error code that opening fails with.
+        without_v2: the error code of a driver that lacks the second form of the memory's figures.
     """
 
     NVML_TEMPERATURE_GPU = pynvml.NVML_TEMPERATURE_GPU
 
-    def __init__(self, *gpus, init=None):
+    def __init__(self, *gpus, init=None, without_v2=None):
         self.gpus, self.init, self.open = list(gpus), init, 0
+        self.without_v2 = without_v2
 
     def nvmlInit(self):
         if self.init is not None:
@@ -47,8 +49,14 @@ class FakeNvml:
     def nvmlDeviceGetUtilizationRates(self, gpu):
         return SimpleNamespace(gpu=self._get(gpu, "utilization"))
 
-    def nvmlDeviceGetMemoryInfo(self, gpu):
-        return SimpleNamespace(used=self._get(gpu, "used"), total=self._get(gpu, "total"))
+    def nvmlDeviceGetMemoryInfo(self, gpu, version=None):
+        used, total = self._get(gpu, "used"), self._get(gpu, "total")
+        if version is None:  # the first form counts what the driver reserves as used
+            return SimpleNamespace(used=used + gpu.get("reserved", 0), total=total)
+        assert version == pynvml.nvmlMemory_v2
+        if self.without_v2:
+            raise pynvml.NVMLError(self.without_v2)
+        return SimpleNamespace(used=used, reserved=gpu.get("reserved", 0), total=total)
 
     def nvmlDeviceGetPowerUsage(self, gpu):
         return self._get(gpu, "power")
@@ -80,6 +88,7 @@ class FakeNvml:
 def gpu(i, **changes):
     """A healthy GPU whose readings tell which one it is."""
     made = {"uuid": f"GPU-u{i}", "pci": f"0000:0{i}:00.0", "utilization": 10 * i + 5, "used": 10**9 * (i + 1)}
+    made |= {"reserved": 676_331_520}
     return made | {"total": 80 * 10**9, "power": 1000 * (100 + i), "temperature": 40 + i} | changes
 
 

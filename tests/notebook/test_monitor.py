@@ -9,6 +9,7 @@ import pynvml
 import pytest
 from fake_nvml import FakeNvml, device, gpu, visible
 
+from benchmarks import monitor as beside_smi
 from cnnkit.notebook import devices, hosts, strips
 from cnnkit.notebook.machine import Machine
 from cnnkit.notebook.monitor import Monitor
@@ -35,6 +36,14 @@ def test_without_a_uuid_the_pci_address_finds_the_gpu():
     fake = FakeNvml(gpu(0), gpu(1))
     assert only(fake, lambda ordinal: Identity("", "0000:01:00.0")).values["power"] == 101
     assert only(fake, lambda ordinal: Identity("other", "0000:01:00.0")).values["power"] == 101
+
+
+def test_memory_that_the_driver_keeps_for_itself_is_not_counted_as_used_where_the_driver_tells():
+    assert only(FakeNvml(gpu(0))).values["memory_used"] == 10**9
+    old = FakeNvml(gpu(0), without_v2=pynvml.NVML_ERROR_FUNCTION_NOT_FOUND)
+    assert only(old).values["memory_used"] == 10**9 + 676_331_520
+    forbidden = only(FakeNvml(gpu(0), without_v2=pynvml.NVML_ERROR_NO_PERMISSION))
+    assert forbidden.missing["memory_used"] == "no permission to read it"
 
 
 def test_a_gpu_that_cannot_be_told_apart_is_not_guessed():
@@ -274,3 +283,22 @@ def test_gpus_shows_the_other_processes_of_a_run(tmp_path):
     assert "  GPU 0 far away: 64 %" in repr(shown)
     assert "process 3 on" in shown._repr_html_()
     shown.stop()
+
+
+def test_the_benchmark_compares_readings_in_nvidia_smis_own_units():
+    said = beside_smi.smi(
+        "GPU-1, 90, 1024, 300.00, 40, 10240, 700.00\nGPU-2, [N/A], 4, [N/A], 30, 10240, 700.00"
+    )
+    ours = [
+        {"utilization": 94, "memory_used": (1024 + used) * 2**20, "power": 314.0} for used in (0, 512, 1024)
+    ]
+    rows = {row["figure"]: row for row in beside_smi.rows_of("GPU 0", ours, [said["GPU-1"]] * 3)}
+    got = {name: (row["value"], row["unit"], row["most"], row["points"]) for name, row in rows.items()}
+    assert got == {
+        "utilization_difference": (4, "points", 4, 4),
+        "memory_difference": (512, "MiB", 1024, 5),
+        "power_difference": (14, "W", 14, 2),
+    }
+    assert (rows["memory_difference"]["nvidia_smi"], rows["memory_difference"]["n"]) == (1024, 3)
+    kept = beside_smi.rows_of("GPU 1", [{"utilization": 50, "temperature": 31}], [said["GPU-2"]])
+    assert [(row["figure"], row["value"]) for row in kept] == [("temperature_difference", 1)]
