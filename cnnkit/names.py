@@ -26,6 +26,7 @@ def choose(name: str, options: Mapping[str, T], what: str) -> T:
     """
     if name in options:
         return options[name]
-    near = difflib.get_close_matches(str(name).lower(), options, n=1, cutoff=0.5)
-    hint = f"did you mean {near[0]!r}? " if near else ""
+    small = {str(option).lower(): option for option in options}
+    near = difflib.get_close_matches(str(name).lower(), small, n=1, cutoff=0.5)
+    hint = f"did you mean {small[near[0]]!r}? " if near else ""
     raise ValueError(f"unknown {what} {name!r}: {hint}Known: {', '.join(sorted(options))}")

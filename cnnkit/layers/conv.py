@@ -6,7 +6,7 @@ from cnnkit.layers.activate import relu
 from cnnkit.layers.convolve import ALGORITHMS, convolve
 from cnnkit.layers.dense import count, not_negative
 from cnnkit.layers.initial import Initial, check_initial, initial_weights
-from cnnkit.layers.layer import Layer, ShapeError, serial
+from cnnkit.layers.layer import Layer, Shape, ShapeError, serial
 from cnnkit.layers.product import Window, columns
 from cnnkit.layers.window import Padding, check_padding, need_image, out_size, pair, resolve, times, title
 from cnnkit.names import choose
@@ -20,6 +20,7 @@ def conv(
     padding: Padding = "valid",
     dilation=1,
     groups: int = 1,
+    tied: bool = False,
     bias: bool = True,
     algorithm: str = "auto",
     decay: float = 0.0,
@@ -35,6 +36,7 @@ def conv(
         padding: ``"valid"``, ``"same"``, pixels, or ((top, bottom), (left, right)).
         dilation: distance between the kernel's pixels.
         groups: channels are split into that many groups that do not mix.
+        tied: all groups have the same kernels and biases (CUDA-CNN's layer CONV).
         bias: whether to add a bias to each channel.
         algorithm: ``"direct"``, ``"matmul"``, ``"fft"``, or ``"auto"`` for the one measured fastest.
         decay: strength of the L2 penalty decay/2 · ‖w‖².
@@ -48,27 +50,24 @@ def conv(
     choose(algorithm, {"auto": None, **ALGORITHMS}, "algorithm of convolution")
     if features % groups:
         raise ValueError(f"features={features} cannot be split into groups={groups}; use a multiple of it")
+    kernels = features // groups if tied else features
 
     def start(key, shape):
-        need_image(shape, "conv")
-        if shape[-1] % groups:
-            raise ShapeError(
-                f"got {times(shape)}: {shape[-1]} channels cannot be split into groups={groups}; "
-                "change groups, or the features of the layer before"
-            )
+        _need_groups(shape, "conv", groups)
         pads = resolve(padding, shape, size, stride, dilation)
-        window = (*size, shape[-1] // groups, features)
+        window = (*size, shape[-1] // groups, kernels)
         fan_in = size[0] * size[1] * window[2]
         params = {"w": initial_weights(init, key, window, fan_in, size[0] * size[1] * features // groups)}
         if bias:
-            params["b"] = jnp.zeros(features)
+            params["b"] = jnp.zeros(kernels)
         return params, (), (*out_size(shape, size, stride, pads, dilation), features)
 
     def apply(params, state, x, *, key=None, train=False):
         pads = resolve(padding, x.shape[1:], size, stride, dilation)
-        w = params["w"].astype(x.dtype)
+        every = {name: jnp.tile(p, groups) if tied else p for name, p in params.items()}
+        w = every["w"].astype(x.dtype)
         y = convolve(x, w, Window(stride, pads, dilation, groups), algorithm, train)
-        return y + params["b"].astype(x.dtype) if bias else y, state
+        return y + every["b"].astype(x.dtype) if bias else y, state
 
     config = {
         "features": features,
@@ -80,6 +79,7 @@ def conv(
         "bias": bias,
         "algorithm": algorithm,
         "init": init,
+        **({"tied": True} if tied else {}),
     }
     return Layer(
         start,
@@ -101,50 +101,66 @@ def local(
     *,
     stride=1,
     padding: Padding = "valid",
+    groups: int = 1,
     bias: bool = True,
     decay: float = 0.0,
     lr: float = 1.0,
     init: Initial = "he",
 ) -> Layer:
-    """Convolution with a kernel of its own at every place; weights are [H', W', height · width · C, features].
+    """Convolution with kernels of its own at every place: [H', W', height · width · C / groups, features].
 
     Args:
         features: number of output channels.
         size: of the kernels in pixels, one number or (height, width).
         stride: between windows.
         padding: as in `conv`.
+        groups: channels are split into that many groups that do not mix.
         bias: whether to add a bias to each channel of each place.
         decay: strength of the L2 penalty decay/2 · ‖w‖².
         lr: factor on the learning rate.
         init: initial weights, see `check_initial`.
     """
-    features = count(features, "features")
+    features, groups = count(features, "features"), count(groups, "groups")
     size, stride = pair(size, "size"), pair(stride, "stride")
     padding = check_padding(padding, ("valid", "same"))
     init = check_initial(init)
+    if features % groups:
+        raise ValueError(f"features={features} cannot be split into groups={groups}; use a multiple of it")
 
     def start(key, shape):
-        need_image(shape, "local")
+        _need_groups(shape, "local", groups)
         rows, cols = out_size(shape, size, stride, resolve(padding, shape, size, stride))
-        fan_in = size[0] * size[1] * shape[-1]
+        fan_in = size[0] * size[1] * shape[-1] // groups
         kernels = (rows, cols, fan_in, features)
-        params = {"w": initial_weights(init, key, kernels, fan_in, size[0] * size[1] * features)}
+        params = {"w": initial_weights(init, key, kernels, fan_in, size[0] * size[1] * features // groups)}
         if bias:
             params["b"] = jnp.zeros((rows, cols, features))
         return params, (), (rows, cols, features)
 
     def apply(params, state, x, *, key=None, train=False):
         window = Window(stride, resolve(padding, x.shape[1:], size, stride))
-        y = jnp.einsum("byxk,yxkf->byxf", columns(x, size, window), params["w"].astype(x.dtype))
+        rows = columns(x, size, window)
+        w = params["w"].astype(x.dtype)
+        if groups == 1:
+            y = jnp.einsum("byxk,yxkf->byxf", rows, w)
+        else:
+            pixels, c = size[0] * size[1], x.shape[-1] // groups
+            by_group = rows.reshape(*rows.shape[:3], pixels, groups, c)
+            y = jnp.einsum(
+                "byxkgc,yxkcgf->byxgf", by_group, w.reshape(*w.shape[:2], pixels, c, groups, -1)
+            ).reshape(*rows.shape[:3], features)
         return y + params["b"].astype(x.dtype) if bias else y, state
 
     config = {"features": features, "size": size, "stride": stride, "padding": padding, "bias": bias}
+    config |= {"groups": groups} if groups > 1 else {}
     return Layer(
         start,
         apply,
         "local",
         config | {"init": init},
-        flops=lambda shape, out: (2 * size[0] * size[1] * shape[-1] + bias) * out[0] * out[1] * features,
+        flops=lambda shape, out: (
+            (2 * size[0] * size[1] * (shape[-1] // groups) + bias) * out[0] * out[1] * features
+        ),
         decay=not_negative(decay, "decay"),
         lr=not_negative(lr, "lr"),
         title=title("local", config),
@@ -167,3 +183,12 @@ def nin(features: int, size, *more: int, activation: Layer | None = None, **sett
     for f in more:
         layers += [conv(f, 1, **shared), act]
     return serial(*layers)
+
+
+def _need_groups(shape: Shape, who: str, groups: int) -> None:
+    need_image(shape, who)
+    if shape[-1] % groups:
+        raise ShapeError(
+            f"got {times(shape)}: {shape[-1]} channels cannot be split into groups={groups}; "
+            "change groups, or the features of the layer before"
+        )
