@@ -11,6 +11,7 @@ from cnnkit.nets.lenet import lenet
 from cnnkit.nets.purine import inception_cifar10, nin_cifar10
 from cnnkit.nets.resnet import resnet18, resnet18_cifar
 from cnnkit.nets.tiny import tiny
+from cnnkit.nets.unpooled import unpooled
 from cnnkit.nets.vgg import vgg16
 
 NAMES: dict[str, Callable[[int], Layer]] = {
@@ -24,6 +25,7 @@ NAMES: dict[str, Callable[[int], Layer]] = {
     "resnet18": resnet18,
     "resnet18_cifar": resnet18_cifar,
     "tiny": tiny,
+    "unpooled": unpooled,
     "vgg16": vgg16,
 }
 

@@ -21,6 +21,7 @@ DOCUMENTED = {
     "resnet18": ((224, 224, 3), 1000, 11_689_512),
     "resnet18_cifar": ((32, 32, 3), 10, 11_173_962),
     "tiny": ((8, 8, 1), 10, 62_250),
+    "unpooled": ((28, 28, 1), 10, 1_128_180),
     "vgg16": ((224, 224, 3), 1000, 138_357_544),
 }
 
@@ -85,3 +86,15 @@ def test_resnets_stem_is_chosen_by_name():
     assert shapes == {"imagenet": (10,), "cifar": (10,)}
     with pytest.raises(ValueError, match=re.escape("unknown stem 'cifra': did you mean 'cifar'?")):
         nets.resnet18(10, stem="cifra")
+
+
+def test_stacks_of_three_kernel_sizes_end_in_ten_classes():
+    sizes = {
+        k: sum(p.size for p in jax.tree.leaves(outline(nets.unpooled(kernel=k), (28, 28, 1))[0]))
+        for k in (3, 7)
+    }
+    assert sizes == {3: 1_124_180, 7: 2_291_972}
+    small = outline(nets.unpooled(kernel=3, features=(4, 6)), (8, 8, 1))
+    assert sum(p.size for p in jax.tree.leaves(small[0])) == 9 * 4 + 8 + 9 * 4 * 6 + 12 + 16 * 6 * 10 + 20
+    with pytest.raises(ValueError, match="unknown kernel without features '4'"):
+        nets.unpooled(kernel=4)
