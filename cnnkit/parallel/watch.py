@@ -1,7 +1,9 @@
-"""Who of a job's processes has ended, so that one that waits for it in vain can say so, and end too.
+"""Who of a job's processes has ended or hangs, so that one that waits for it in vain can say so, and end too.
 
 A collective whose partner is gone fails with the partner's address at best, and at worst waits for ever. So
-all processes keep a connection to process 0, which the system closes when they end, however they do.
+all processes keep a connection to process 0, which the system closes when they end, however they do. A process
+that hangs, or whose link is cut, keeps its connections; so all send a word over theirs every second, and one
+that has not been heard of for long is given up by those that wait for it.
 """
 
 import atexit
@@ -19,10 +21,21 @@ import jax
 GRACE = 15.0
 """Seconds that an exchange may last after a process has ended, until this one ends too."""
 
+SILENCE = 20.0
+"""Seconds without a word from a process until those that wait for it in an exchange give it up.
+
+A link that was cut for 10 seconds is quiet for up to 13, as TCP doubles the time between its attempts; JAX ends
+the job after 30, without saying why."""
+
+BEAT = 1.0
+"""Seconds between two words."""
+
 WHAT_NOW = (
     "The record and the last checkpoint are whole: start the job again, with as many processes or fewer, "
     "and it goes on from there"
 )
+
+WORD, GIVEN_UP = b".", b"?"
 
 _BROKEN = re.compile(r"gloo|nccl|connection|peer|socket", re.IGNORECASE)
 
@@ -34,12 +47,24 @@ class Watch:
         process: this one's number.
         processes: how many there are.
         leave: what ends this process, with a text that says why.
+        silence: seconds without a word from a process until it is given up; `SILENCE` when left out.
     """
 
-    def __init__(self, process: int, processes: int, leave: Callable[[str], None] | None = None) -> None:
+    def __init__(
+        self,
+        process: int,
+        processes: int,
+        leave: Callable[[str], None] | None = None,
+        silence: float | None = None,
+    ) -> None:
         self.process, self.processes = process, processes
+        self.silence = SILENCE if silence is None else silence
         self._leave = leave or _leave
         self._ended: list[int] = []
+        self._given_up: set[int] = set()
+        self._heard: dict[int, float] = {}
+        self._closed = False
+        self.broken = False
         self._news = threading.Condition()
         self._since: float | None = None
         self._server: socket.socket | None = None
@@ -49,6 +74,7 @@ class Watch:
         """In process 0: listen; the port to be told to the others."""
         self._server = socket.create_server(("", 0), backlog=self.processes)
         self._thread(self._accept)
+        self._thread(self._beat)
         return self._server.getsockname()[1]
 
     def follow(self, host: str, port: int) -> None:
@@ -56,12 +82,13 @@ class Watch:
         connection = socket.create_connection((host, port), timeout=10)
         connection.settimeout(None)
         connection.sendall(f"{self.process}\n".encode())
-        self._connections[0] = connection
+        self._connections[0], self._heard[0] = connection, time.monotonic()
         self._thread(self._hear, 0, connection)
+        self._thread(self._beat)
 
     def close(self) -> None:
         """Let go; to the others this process has ended."""
-        self._since = None
+        self._since, self._closed = None, True
         for end in (self._server, *self._connections.values()):
             if end is not None:
                 with contextlib.suppress(OSError):
@@ -87,6 +114,7 @@ class Watch:
         except jax.errors.JaxRuntimeError as error:
             if not _BROKEN.search(str(error)):
                 raise
+            self.broken = True
             # The news of an end may come a little later than its effect.
             raise RuntimeError(
                 f"{self._who(self.ended(wait=3.0))} ({_first_line(error)}). {WHAT_NOW}"
@@ -96,9 +124,14 @@ class Watch:
 
     def _who(self, ended: list[int]) -> str:
         if not ended:
-            return "another process of this job has ended or cannot be reached"
+            return (
+                "another process of this job has ended or cannot be reached, as its link is cut or too slow"
+            )
         # The others that have ended by now ended for want of this one.
-        return f"process {ended[0]} of {self.processes} has ended"
+        who = f"process {ended[0]} of {self.processes}"
+        if ended[0] not in self._given_up:
+            return f"{who} has ended"
+        return f"{who} has not been heard of for {self.silence:g} s: it hangs, or its link is cut or too slow"
 
     def _accept(self) -> None:
         assert self._server is not None
@@ -115,40 +148,64 @@ class Watch:
                 connection.close()  # a stranger: port scanners knock at every open port
                 continue
             with self._news:
-                self._connections[who] = connection
+                self._connections[who], self._heard[who] = connection, time.monotonic()
                 before = list(self._ended)
             for ended in before:
-                self._send(connection, ended)
+                self._send(connection, self._news_of(ended))
             self._thread(self._hear, who, connection)
 
     def _hear(self, who: int, connection: socket.socket) -> None:
         while True:
             try:
-                self._tell(int(_line(connection)))
+                line = _line(connection).strip()
+                self._heard[who] = time.monotonic()
+                if line != WORD:
+                    self._tell(int(line.lstrip(GIVEN_UP)), line.startswith(GIVEN_UP))
             except (OSError, ValueError):
                 break
         self._tell(who)
 
-    def _tell(self, who: int) -> None:
+    def _beat(self) -> None:
+        """Send a word every second, and give up those that have not sent one for long, if they are waited for."""
+        while not self._closed:
+            before = time.monotonic()
+            time.sleep(min(BEAT, self.silence / 4))
+            now = time.monotonic()
+            if now - before > self.silence / 2:
+                # This process stood still itself; what the others sent meanwhile is not read yet.
+                self._heard = dict.fromkeys(self._heard, now)
+            with self._news:
+                here = {who: at for who, at in self._connections.items() if who not in self._ended}
+            for who, connection in here.items():
+                self._send(connection, WORD)
+                if self._since is not None and now - self._heard[who] > self.silence:
+                    self._tell(who, given_up=True)
+
+    def _tell(self, who: int, given_up: bool = False) -> None:
         with self._news:
             if who in self._ended:
                 return
             self._ended.append(who)
+            if given_up:
+                self._given_up.add(who)
             self._news.notify_all()
             others = [connection for other, connection in self._connections.items() if other != who]
         for connection in others if self.process == 0 else ():
-            self._send(connection, who)
-        self._thread(self._see_to_the_end)
+            self._send(connection, self._news_of(who))
+        self._thread(self._see_to_the_end, 0.0 if given_up else GRACE)
+
+    def _news_of(self, who: int) -> bytes:
+        return GIVEN_UP * (who in self._given_up) + str(who).encode()
 
     @staticmethod
-    def _send(connection: socket.socket, who: int) -> None:
+    def _send(connection: socket.socket, line: bytes) -> None:
         with contextlib.suppress(OSError):
-            connection.sendall(f"{who}\n".encode())
+            connection.sendall(line + b"\n")
 
-    def _see_to_the_end(self) -> None:
+    def _see_to_the_end(self, grace: float) -> None:
         """End this process if it goes on waiting for one that has ended."""
         heard = time.monotonic()
-        while self._since is None or time.monotonic() - max(self._since, heard) < GRACE:
+        while self._since is None or time.monotonic() - max(self._since, heard) < grace:
             time.sleep(0.1)
         self._leave(f"{self._who(self.ended())}, and this one waits for it in vain. {WHAT_NOW}")
 
@@ -160,7 +217,16 @@ def begin(watch: Watch) -> None:
     """Make this the process's watch, until it ends."""
     global current
     current = watch
-    atexit.register(watch.close)
+    atexit.register(_let_go, watch)
+
+
+def _let_go(watch: Watch) -> None:
+    watch.close()
+    if watch.broken:
+        # JAX would wait for the others until it takes the job for dead, and then abort with pages of text.
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(1)
 
 
 def _line(connection: socket.socket) -> bytes:

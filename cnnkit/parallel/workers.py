@@ -120,22 +120,24 @@ def join(
     process: int | None = None,
     processes: int | None = None,
     timeout: float = 300.0,
+    silence: float = watch.SILENCE,
 ) -> None:
     """Join the other processes of this job; on one's own, and the second time, it does nothing.
 
-    To be called before anything else uses JAX. Who belongs together is looked for in this order: the
+    A `Run` does it itself; a program that uses JAX before it makes a Run calls this first. Who belongs together is looked for in this order: the
     arguments; CNNKIT_COORDINATOR, CNNKIT_PROCESS and CNNKIT_PROCESSES, which ``cnnkit lab`` and
     ``cnnkit launch`` set; SLURM, MPI or Kubernetes, as JAX finds them. Processes on CPUs talk through
-    Gloo, on NVIDIA GPUs through NCCL.
-
-    A process that dies ends all others within a minute: its silence is noticed after 30 seconds, and its
-    end after 15 where the three were given.
+    Gloo, on NVIDIA GPUs through NCCL. CNNKIT_PROCESSES=1 alone keeps each process to itself, as where a
+    launcher starts runs that have nothing to do with each other.
+    A process that dies, hangs or is cut off ends all others within a minute, and they say which one it was where
+    the three were given; elsewhere JAX ends them after 30 seconds of its silence.
 
     Args:
         coordinator: ``host:port`` of process 0, where all reach it; its port must be free.
         process: this one's number, from 0.
         processes: how many there are.
         timeout: seconds to wait for the others.
+        silence: seconds without a word from a process until those that wait for it give it up.
 
     Raises:
         ValueError: some of the three are missing or make no sense.
@@ -154,15 +156,28 @@ def join(
         "shutdown_timeout_seconds": SHUTDOWN_SECONDS,
     }
     if given is None:
-        jax.distributed.initialize(cluster_detection_method=found or None, **patience)
+        _initialize(cluster_detection_method=found or None, **patience)
         return
-    watching = watch.Watch(given[1], given[2])
+    patience["heartbeat_timeout_seconds"] = int(max(HEARTBEAT_SECONDS, silence + 10))
+    watching = watch.Watch(given[1], given[2], silence=silence)
     port = watching.open() if given[1] == 0 else None
     port = roll_call(*given, timeout, port)
     if given[1]:
         watching.follow(given[0].rpartition(":")[0].strip("[]"), port)
     watch.begin(watching)
-    jax.distributed.initialize(*_in_order(given), cluster_detection_method="deactivate", **patience)
+    _initialize(*_in_order(given), cluster_detection_method="deactivate", **patience)
+
+
+def _initialize(*place: Any, **settings: Any) -> None:
+    try:
+        jax.distributed.initialize(*place, **settings)
+    except RuntimeError as error:
+        if "must be called before" not in str(error):
+            raise
+        raise RuntimeError(
+            "this process belongs to a job of several, but used JAX before it joined them: "
+            "call cnnkit.workers.join() before anything else"
+        ) from error
 
 
 def _in_order(given: tuple[str, int, int]) -> tuple[str, int, int]:
@@ -181,6 +196,8 @@ def _given(
     ]
     if values == [None, None, None]:
         return None
+    if values == [None, None, "1"]:
+        return "", 0, 1
     missing = [name for name, value in zip(names, values, strict=True) if value in (None, "")]
     if missing:
         raise ValueError(
@@ -202,15 +219,17 @@ def _launcher() -> str | None:
     environment = os.environ
     if int(environment.get("SLURM_STEP_NUM_TASKS", 1)) > 1:
         return ""
-    if int(environment.get("OMPI_COMM_WORLD_SIZE", 1)) > 1:
+    if int(environment.get("OMPI_COMM_WORLD_SIZE", 1)) > 1 and "OMPI_MCA_orte_hnp_uri" in environment:
         return ""
-    if int(environment.get("PMI_SIZE", 1)) > 1:
-        if importlib.util.find_spec("mpi4py") is None:
-            raise RuntimeError(
-                f"this is one of {environment['PMI_SIZE']} MPI processes, which JAX joins through the package mpi4py: "
-                "pip install mpi4py, or set CNNKIT_COORDINATOR, CNNKIT_PROCESS and CNNKIT_PROCESSES"
-            )
-        return "mpi4py"
+    # JAX itself finds the first process of Open MPI up to version 4 alone; mpi4py knows every other MPI's.
+    for name in ("OMPI_COMM_WORLD_SIZE", "PMI_SIZE"):
+        if int(environment.get(name, 1)) > 1:
+            if importlib.util.find_spec("mpi4py") is None:
+                raise RuntimeError(
+                    f"this is one of {environment[name]} MPI processes, which JAX joins through the package mpi4py: "
+                    "pip install mpi4py, or set CNNKIT_COORDINATOR, CNNKIT_PROCESS and CNNKIT_PROCESSES"
+                )
+            return "mpi4py"
     if "KUBERNETES_SERVICE_HOST" in environment and "JOB_COMPLETION_INDEX" in environment:
         return ""
     return None

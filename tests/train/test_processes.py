@@ -238,6 +238,22 @@ def test_a_failed_exchange_names_the_one_that_ended(three):
         raise JaxRuntimeError("NCCL operation failed: remote process exited")
 
 
+def test_one_that_says_nothing_is_given_up_once_it_is_waited_for():
+    said: list[str] = []
+    first = Watch(0, 2, said.append, silence=0.4)
+    with socket.create_connection(("127.0.0.1", first.open())) as silent:
+        silent.sendall(b"1\n")
+        until(lambda: 1 in first._connections)
+        time.sleep(0.8)
+        assert said == []
+        with first.exchange():
+            until(lambda: said)
+    first.close()
+    assert said[0].startswith(
+        "process 1 of 2 has not been heard of for 0.4 s: it hangs, or its link is cut or too slow, and this one waits"
+    )
+
+
 def test_strangers_are_no_processes(three):
     watches, _ = three
     port = watches[0]._server.getsockname()[1]
