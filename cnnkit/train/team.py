@@ -2,7 +2,6 @@
 
 import functools
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import jax
@@ -11,8 +10,8 @@ from jax import lax
 from jax.sharding import PartitionSpec as P
 
 from cnnkit.data import shares, starts
+from cnnkit.graph import Graph, Timeline
 from cnnkit.layers import in_loop
-from cnnkit.parallel import watch
 from cnnkit.parallel.fetch import RoundView
 from cnnkit.parallel.stamp import after, stamp
 from cnnkit.parallel.stamp import seconds as seconds_between
@@ -24,6 +23,7 @@ from cnnkit.train.control import Control, Scales
 from cnnkit.train.measure import Measured
 from cnnkit.train.place import Place
 from cnnkit.train.round import AXIS, Carry, Rules
+from cnnkit.train.scheduled import Scheduled, communicate
 from cnnkit.train.step import Plan, Source
 from cnnkit.train.task import Model, Sums, Task
 
@@ -68,7 +68,8 @@ class Team:
             bool(rules.delay) and workers.platform == "cpu" and workers.processes == workers.count > 1
         )
         self._place = Place(workers)
-        self._exchanges = ThreadPoolExecutor(1, "cnnkit exchange")
+        self.timeline = Timeline([])
+        self._scheduled, self._delayed = Scheduled(), self._delayed_round()
         self.source = self._place.everywhere(source)
         rows, same = P(AXIS), P()
         programs: dict[str, tuple[Callable[..., Any], tuple[P, ...], tuple[int, ...]]] = {
@@ -199,7 +200,7 @@ class Team:
         return position + int(counts.sum())
 
     def _way(self) -> Callable[..., Any]:
-        """How the next round runs: with others in one program, in one that looks at the clock, or in two threads."""
+        """How the next round runs: with others in one program, in one that looks at the clock, or by the scheduler."""
         if self.overlaps:
             return self._apart
         return self._timed_alone if self.measured.due(self.round) else self._together
@@ -239,23 +240,38 @@ class Team:
         return took
 
     def _apart(self, firsts: np.ndarray, counts: np.ndarray, signals: Any) -> dict[int, float]:
-        """One round with delay in three programs: the exchange in its thread, the local phase beside it, the merge."""
-        carry = self.carry
-        change, own = carry.own.change, carry.own
-        arguments = (carry, self.source, self.plan, *self._place.everywhere((firsts[0], counts[0])))
-        # Compiled one after the other, as clocks must not run together.
-        swap = self._programs["swap"].program(change, own, signals)
-        local = self._programs["local"].program(*arguments)
-        swapping = self._exchanges.submit(_communicate, swap, change, own, signals)
-        change, own, stamps = local(*arguments)
-        took = self._between(*stamps)
-        mean, total, error, told, stamps = swapping.result()
-        self._hear(told)
-        self.measured.add(took, counts[0], min(self._between(*stamps).values()))
+        """One round with delay in three programs: the exchange beside the local phase, the merge after both."""
+        common, own = self.carry
+        work = (self.carry, self.source, self.plan, *self._place.everywhere((firsts[0], counts[0])))
+        # Compiled here, one after the other, as clocks must not run together.
+        self._programs["swap"].program(own.change, own, signals)
+        self._programs["local"].program(*work)
         rates = self._place.everywhere(self._rates_at(firsts[0, 0]))
-        common = self._programs["merge"](carry.common, mean, total, *rates)
-        self.carry = jax.block_until_ready(Carry(common, own._replace(error=error, change=change)))
+        feeds = {"common": common, "own": own, "signals": signals, "work": work, "rates": rates}
+        made, self.timeline = self._scheduled.run(self._delayed, feeds)
+        self._hear(made["told"])
+        took, exchanging = (self._between(*made[stamps]) for stamps in ("computed", "exchanged"))
+        self.measured.add(took, counts[0], min(exchanging.values()))
+        change, own = made["phase"]
+        self.carry = Carry(made["merged"], own._replace(error=made["error"], change=change))
         return took
+
+    def _delayed_round(self) -> Graph:
+        """The graph of a round with delay: what is exchanged is the round before's, so nothing here waits for it."""
+        graph = Graph("a round with delay", ["common", "own", "signals", "work", "rates"])
+
+        def local(work):
+            change, own, stamps = self._programs["local"](*work)
+            return (change, own), stamps
+
+        swap = lambda own, signals: communicate(self._programs["swap"], own.change, own, signals)
+        merge = lambda common, mean, total, rates: self._programs["merge"](common, mean, total, *rates)
+        graph.add("local phase", local, "work", ["phase", "computed"], on="compute")
+        exchanged = ["mean", "total", "error", "told", "exchanged"]
+        graph.add("exchange", swap, ["own", "signals"], exchanged, on="network")
+        graph.add("merge", merge, ["common", "mean", "total", "rates"], "merged", on="compute")
+        graph.outputs = ["phase", "computed", "error", "told", "exchanged", "merged"]
+        return graph
 
     def _between(self, begin: jax.Array, end: jax.Array) -> dict[int, float]:
         """Seconds between two stamps on each local worker."""
@@ -363,8 +379,8 @@ class Team:
         return sum(program.compilations for program in self._programs.values())
 
     def close(self) -> None:
-        """Let the thread of the exchanges go."""
-        self._exchanges.shutdown(wait=False)
+        """Let the threads go."""
+        self._scheduled.close()
 
     def _gathered(self, tree: Any) -> Any:
         """All workers' rows, on the host of every process."""
@@ -381,15 +397,10 @@ class Team:
 
     def _alone(self, function: Callable[..., Any], *args: Any) -> Any:
         """A call that communicates: all such calls of a process go through one thread, one at a time."""
-        return self._exchanges.submit(_communicate, function, *args).result()
+        return self._scheduled.call(function, *args)
 
     def _rates_at(self, batch: int) -> tuple[np.float32, np.float32]:
         return self.host_plan.lr[batch], self.host_plan.momentum[batch]
-
-
-def _communicate(function: Callable[..., Any], *args: Any) -> Any:
-    with watch.current.exchange():
-        return jax.block_until_ready(function(*args))
 
 
 def _one_view(body: Callable[..., Any], specs: tuple[P, ...], *args: Any) -> Any:
