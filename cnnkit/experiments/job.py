@@ -33,6 +33,7 @@ DEFAULTS: dict[str, Any] = {
     "fetch": 1,
     "delay": 0,
     "momentum": "keep",
+    "exchange": "psum",
     "workers": 1,
     "speeds": None,
     "wait": None,
@@ -56,14 +57,30 @@ def several(cases: Sequence[Case], workers: int | None, folder: Path, apart: boo
     Raises:
         ValueError: a case says something that is no setting.
     """
+    full = whole(cases, workers)
+    if _here():
+        return here(full)
+    from cnnkit.lab.launch import launch
+
+    count = workers or 1
+    processes, each = (count, 1) if apart else (1, count)
+
+    def start(command: Sequence[str], logs: Path, env: Mapping[str, str]) -> None:
+        launch(command, processes, workers_per_process=each, gpus=False, folder=logs, env=env)
+
+    return elsewhere(full, folder, start)
+
+
+def whole(cases: Sequence[Case], workers: int | None) -> list[dict[str, Any]]:
+    """The cases with every setting.
+
+    Raises:
+        ValueError: a case says something that is no setting.
+    """
     for case in cases:
         for key in case:
             choose(key, DEFAULTS, "setting of a case")
-    full = [{**DEFAULTS, **case, "workers": workers} for case in cases]
-    if _here():
-        return _all(full, print)
-    count = workers or 1
-    return _elsewhere(full, count if apart else 1, 1 if apart else count, folder)
+    return [{**DEFAULTS, **case, "workers": workers} for case in cases]
 
 
 def unequal(speeds: Sequence[float], wait: float | None) -> dict[str, Any]:
@@ -82,23 +99,21 @@ def _here() -> bool:
     return jax.distributed.is_initialized() or bool(environment.gpus())
 
 
-def _elsewhere(cases: list[dict[str, Any]], processes: int, each: int, folder: Path) -> list[Found]:
-    from cnnkit.lab.launch import launch
+def elsewhere(cases: Sequence[Case], folder: Path, start: Callable[..., Any]) -> list[Found]:
+    """What a job of processes of its own finds in cases that have every setting.
 
+    Args:
+        cases: from `whole`.
+        folder: for what is asked, what is found, and logs.
+        start: ``start(command, logs, env)`` runs the command as the job's processes, to their end.
+    """
     folder.mkdir(parents=True, exist_ok=True)
     asked, found = folder / "cases.json", folder / "found.json"
     asked.write_text(json.dumps(cases))
+    found.unlink(missing_ok=True)
     command = ["python", "-m", "cnnkit.experiments.job", str(asked.absolute()), str(found.absolute())]
-    root = str(Path(__file__).parents[2])
     with contextlib.redirect_stdout(Spoken(sys.stdout)):
-        launch(
-            command,
-            processes,
-            workers_per_process=each,
-            gpus=False,
-            folder=folder / "logs",
-            env={"PYTHONPATH": root},
-        )
+        start(command, folder / "logs", {"PYTHONPATH": str(Path(__file__).parents[2])})
     return json.loads(found.read_text())
 
 
@@ -123,8 +138,8 @@ class Spoken(io.TextIOBase):
         self.out.flush()
 
 
-def _all(cases: Sequence[Case], say: Callable[[str], None]) -> list[Found]:
-    """Every case, with a line for each label once all its cases are done."""
+def here(cases: Sequence[Case], say: Callable[[str], None] = print) -> list[Found]:
+    """What this process and its job find in cases that have every setting, with a line for each label once all its cases are done."""
     import jax
 
     out: list[Found] = []
@@ -174,6 +189,7 @@ def _run(case: Case, **settings: Any) -> Any:
         fetch=case["fetch"],
         delay=case["delay"],
         momentum=case["momentum"],
+        exchange=case["exchange"],
         folder=case["keep"],
         emulate=slow,
         **settings,
@@ -252,6 +268,8 @@ def timed(case: Case) -> Found:
     found["busy"] = [sum(share) / whole for share in shares] or [1.0]
     found["fetch"] = max(fetched, key=fetched.count) if fetched else [1]
     found["exchange_seconds"] = (rows[-1]["exchange_seconds"] if rows else None) or 0.0
+    found["step_seconds"] = rows[-1]["step_seconds"] if rows else []
+    found["bytes"] = rows[-1]["bytes"][0] / rows[-1]["rounds"] if rows else 0
     # The part of the time that exchanges take which nothing hides.
     exchanging = found["exchange_seconds"] * sum(row["rounds"] for row in rows) / (whole or 1.0)
     found["exchanging"] = [min(exchanging, 1 - b) for b in found["busy"]]
@@ -259,7 +277,10 @@ def timed(case: Case) -> Found:
 
 
 def network(name: str) -> Any:
-    """A network for ten classes by name; beside those of `cnnkit.nets`, two small ones."""
+    """A network for ten classes by name; beside those of `cnnkit.nets`, three small ones.
+
+    ``wide`` has a million parameters and little to compute: on digits its exchange is long, its step short.
+    """
     from cnnkit import layers, nets
 
     def small(classes: int) -> Any:
@@ -269,7 +290,19 @@ def network(name: str) -> Any:
             layers.dense(classes),
         )  # fmt: skip
 
-    known = {"small": small, "linear": lambda classes: layers.serial(layers.dense(classes)), **nets.NAMES}
+    def wide(classes: int) -> Any:
+        return layers.serial(
+            layers.conv(16, 3, padding="same"), layers.relu(), layers.max_pool(2),
+            layers.conv(32, 3, padding="same"), layers.relu(),
+            layers.dense(2048), layers.relu(), layers.dense(classes),
+        )  # fmt: skip
+
+    known = {
+        "small": small,
+        "wide": wide,
+        "linear": lambda classes: layers.serial(layers.dense(classes)),
+        **nets.NAMES,
+    }
     return choose(name, known, "network")(10)
 
 
@@ -312,7 +345,7 @@ def main(arguments: Sequence[str]) -> None:
     import jax
 
     asked, into = map(Path, arguments)
-    found = _all(json.loads(asked.read_text()), lambda text: print(MARK + text, flush=True))
+    found = here(json.loads(asked.read_text()), lambda text: print(MARK + text, flush=True))
     if jax.process_index() == 0:
         into.write_text(json.dumps(found))
 
