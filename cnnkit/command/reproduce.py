@@ -3,6 +3,7 @@
 import argparse
 import ast
 import importlib.util
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -60,8 +61,8 @@ def change(text: str) -> tuple[str, Any]:
         return name, value
 
 
-def run(arguments: argparse.Namespace) -> None:
-    """`cnnkit reproduce`."""
+def run(arguments: argparse.Namespace) -> int:
+    """`cnnkit reproduce`; of all, one that this machine cannot hold is said, and the others run."""
     from cnnkit.experiments import reproduce
     from cnnkit.experiments.base import first_of_job
     from cnnkit.parallel import workers
@@ -69,8 +70,17 @@ def run(arguments: argparse.Namespace) -> None:
     asked, known = arguments.experiment, available()
     chosen = known if asked == "all" else [choose(asked, {name: name for name in known}, "experiment")]
     workers.join()
+    left_out = 0
     for name in chosen:
-        outcome = reproduce(name, arguments.preset, arguments.folder, **dict(arguments.changes))
+        try:
+            outcome = reproduce(name, arguments.preset, arguments.folder, **dict(arguments.changes))
+        except (OSError, ImportError) as error:
+            if asked != "all":
+                raise
+            print(f"cnnkit: {name} was left out: {error}", file=sys.stderr)
+            left_out += 1
+            continue
         if first_of_job():
             print(outcome)
             print(f"{outcome.folder / name}.json, .png and .svg")
+    return 2 if left_out else 0
