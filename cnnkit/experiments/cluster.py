@@ -28,12 +28,12 @@ POLICIES: dict[str, dict[str, Any]] = {
 """What is timed; the first one is the baseline."""
 
 TRAINED: dict[str, dict[str, Any]] = {
-    "sync": {"mode": "accumulate", "fetch": 1, "lr": 0.05},
-    "every(8)": {"fetch": 8, "lr": 0.02},
-    "warm_start": {"fetch": "warm_start(1, 16, epochs=3)", "lr": 0.02},
-    "hide": {"fetch": "hide(1.0)", "delay": 1, "lr": 0.02},
+    "sync": {"mode": "accumulate", "fetch": 1, "lr": 0.02},
+    "every(8)": {"fetch": 8, "lr": 0.01},
+    "warm_start": {"fetch": "warm_start(1, 16, epochs=4)", "lr": 0.01},
+    "hide": {"fetch": "hide(1.0)", "delay": 1, "lr": 0.01},
 }
-"""What is trained to an accuracy, each at the learning rate that brings it there soonest."""
+"""What is trained to an accuracy; of 0.01, 0.02 and 0.05 each takes the rate that brings it there soonest."""
 
 
 def run(settings: Mapping[str, Any], folder: Path) -> list[Row]:
@@ -249,8 +249,8 @@ def reached(curve: Sequence[Mapping[str, Any]], target: float) -> float | None:
     return None
 
 
-SHARED: dict[str, Any] = {"augment": None, "trained": list(TRAINED), "train_rate": SYNC47, "target": 0.96}
-ON_CPU: dict[str, Any] = {**SHARED, "data": "digits", "examples": 100_000, "batch": 8}
+SHARED: dict[str, Any] = {"trained": list(TRAINED), "train_rate": SYNC47, "target": 0.95}
+ON_CPU: dict[str, Any] = {**SHARED, "augment": "shift", "data": "digits", "examples": 100_000, "batch": 8}
 
 EXPERIMENT = Experiment(
     name="cluster",
@@ -278,7 +278,7 @@ EXPERIMENT = Experiment(
             "policies": ["sync", "every(8)", "every(8) delay", "hide"],
             "unshaped": True,
             "windows": [3, 1.0, 1.0],
-            "epochs": 8,
+            "epochs": 10,
             "seeds": 1,
         },
         "full": {

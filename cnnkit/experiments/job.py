@@ -327,11 +327,12 @@ def dataset(name: str, examples: int | None = None) -> Any:
 
 
 def augmentation(name: str | None) -> Any:
-    """Augmentation by name: ``crop24`` is CUDA-CNN's for CIFAR-10, flipped crops."""
+    """Augmentation by name: ``crop24`` is CUDA-CNN's for CIFAR-10, flipped crops; ``shift`` moves digits by a pixel."""
     from cnnkit import augment
 
     known: dict[str, Any] = {
         "crop24": augment.chain(augment.crop(24), augment.flip()),
+        "shift": augment.crop(8, pad=1),
         "mnist": augment.chain(augment.rotate(12), augment.scale(12), augment.elastic(3.4)),
     }
     return None if name is None else choose(name, known, "augmentation")
