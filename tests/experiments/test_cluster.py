@@ -88,7 +88,7 @@ def test_time_to_the_same_accuracy_lies_between_epochs(outcome):
 
 def test_the_table_has_the_works_two_figures_and_says_that_they_do_not_go_together(outcome):
     text = str(outcome)
-    line = next(x for x in text.splitlines() if x.startswith("4 sync47 hide") and "over_sync" in x)
+    line = next(x for x in text.splitlines() if x.startswith("4 100mbit hide") and "over_sync" in x)
     assert line.split()[4] == "12.34"
     assert "0.47 · 12.34 = 5.8 nodes' worth" in text
     assert "predicted_of_ideal" not in text
