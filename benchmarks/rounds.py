@@ -305,7 +305,7 @@ def link(rates: list[str], n: int, seconds: float) -> None:
 # --- accuracy against the period --------------------------------------------------------------------
 
 
-def accuracy(epochs: int, seeds: int, workers: int) -> None:
+def accuracy(epochs: int, seeds: int, workers: int, cases: list[str]) -> None:
     """MNIST by LeNet at the same number of examples: test accuracy after the last epoch for each period."""
     from benchmarks.results import row, write
     from cnnkit import nets
@@ -320,6 +320,8 @@ def accuracy(epochs: int, seeds: int, workers: int) -> None:
     rows, curves = [], {}
     for mode in ("local", "accumulate"):
         for label, fetch in policies.items():
+            if cases and f"{mode} {label}" not in cases:
+                continue
             found = []
             for seed in range(seeds):
                 run = Run(
@@ -350,7 +352,8 @@ def accuracy(epochs: int, seeds: int, workers: int) -> None:
                 )
             )
             show(rows[-1:])
-    print(write("fetch_accuracy", rows, folder=out_folder()))
+            path = write("fetch_accuracy", rows, folder=out_folder())
+    print(path)
 
 
 # --- the command ------------------------------------------------------------------------------------
@@ -382,7 +385,7 @@ def main() -> None:
     parser.add_argument("--net", default="cuda_cnn_cifar10")
     parser.add_argument("--batch", type=int, default=128)
     parser.add_argument("--speeds", default="", help=argparse.SUPPRESS)
-    parser.add_argument("--cases", default="", help=argparse.SUPPRESS)
+    parser.add_argument("--cases", default="", help="of accuracy, with semicolons: 'local every(8);…'; else all")
     parser.add_argument("--found", default="", help=argparse.SUPPRESS)
     args = parser.parse_args()
     if args.what == "link":
@@ -411,7 +414,8 @@ def main() -> None:
     elif args.what == "part":
         found = link_part(args.cases.split(","), args.workers, args.net, args.batch, args.n, args.seconds)
     else:
-        accuracy(args.epochs, args.n, args.workers)
+        jax.config.update("jax_num_cpu_devices", args.workers)
+        accuracy(args.epochs, args.n, args.workers, args.cases.split(";") if args.cases else [])
     if args.found and jax.process_index() == 0:
         Path(args.found).write_text(json.dumps(found))
     print(f"{args.what}: {time.perf_counter() - begin:.0f} s", file=sys.stderr)

@@ -84,10 +84,10 @@ ck.notebook.look.saliency(run)
 # %% [markdown]
 # ## A network with branches
 #
-# Inception blocks send one input down several paths and concatenate what comes out.
+# CUDA-CNN's network for CIFAR-10 sends its maps down two paths and concatenates what comes out of them.
 
 # %%
-ck.notebook.tour(ck.nets.inception_cifar10(10), (32, 32, 3))
+ck.notebook.tour(ck.nets.cuda_cnn_cifar10(10), (24, 24, 3))
 
 # %% [markdown]
 # ## Three algorithms for one convolution

@@ -145,8 +145,8 @@ class Simulation:
             n += weight.sum()
         end = Point(w, state, m)
         change = end.flat() - start.flat()
-        if self.inner != "average":
-            change[len(w) + len(state) :] = 0
+        # Momentum travels as it is, not as what became of it: it forgets, so that old differences mean nothing.
+        change[len(w) + len(state) :] = m if self.inner == "average" else 0
         return end, change, n
 
     def _accumulate(self, epoch, start, mine):
@@ -185,14 +185,14 @@ class Simulation:
             w = self.common.w + mean.w
         if keep:
             self.velocity = velocity
-        return Point(w, state, self.common.m + mean.m)
+        return Point(w, state, mean.m)
 
     def _merged(self, end, agreed, start, change):
         own = Point(end.w + (agreed.w - start.w), end.state + (agreed.state - start.state), end.m)
         if self.mode == "accumulate":
             return Point(agreed.w, own.state, agreed.m)
         if self.inner == "average":
-            own.m = end.m + (agreed.m - start.m)
+            own.m = agreed.m
         return own
 
     def _momentum(self, end, agreed):

@@ -58,6 +58,7 @@ class Tour:
         sizes = {i: 0.25 + LETTER * max(map(len, node.text.split("\n"))) for i, node in enumerate(nodes)}
         places, lines, (width, depth) = layered.layers(sizes, edges)
         figure, (ax,) = style.figure(max(2.5, width + 0.3), LINE * depth + 0.2)
+        figure.colors = 64
         for _, xs, ys in lines:
             ax.plot(xs, ys, color="#999999", linewidth=1.0, zorder=1)
         for i, place in places.items():

@@ -36,8 +36,8 @@ class Rules:
         delay: 1 exchanges the round before while this one computes.
         exchange: ``psum``, ``ring``, ``tree``, ``redundant`` or ``server``.
         payload: ``float32``, ``bfloat16`` or ``int8`` (with error feedback).
-        momentum: what becomes of the inner optimizer's state after a local round: ``average``, ``keep``
-            (each worker its own) or ``reset``.
+        momentum: what becomes of the inner optimizer's state after a local round: ``average`` (with delay,
+            of the round before), ``keep`` (each worker its own) or ``reset``.
         outer: how the averaged change is applied: ``plain`` adds it; ``nesterov`` is DiLoCo's outer step.
         outer_lr, outer_momentum: of the Nesterov step.
         emulated: workers made slower than they are, or None.
@@ -135,7 +135,7 @@ def varying(tree: Any) -> Any:
     def mark(leaf):
         try:
             return lax.pcast(jnp.asarray(leaf), AXIS, to="varying")
-        except ValueError:  # it differs already
+        except (ValueError, NameError):  # it differs already, or there is no mesh
             return leaf
 
     return jax.tree.map(mark, tree)
@@ -166,7 +166,7 @@ def _start(task: Task, rules: Rules, carry: Carry) -> Model:
     if rules.delay and rules.mode == "accumulate":
         model = model._replace(state=_plus(model.state, own.change.state))
     elif rules.delay:
-        model = _plus(model, own.change)
+        model = _plus(model._replace(opt=()), own.change._replace(opt=()))._replace(opt=model.opt)
     if rules.mode == "local" and rules.momentum == "keep":
         model = model._replace(opt=own.opt)
     if rules.mode == "local" and rules.momentum == "reset":
@@ -193,9 +193,8 @@ def _local(task, rules, progress, start, source, plan, first, count):
     step = lambda i, p: local_step(task, p, source, plan, i)
     progress = _loop(rules, step, first, count, progress)
     end, start = changed(rules, progress.model), changed(rules, start)
-    if rules.delay:
-        return progress, _minus(end, start)
-    # Optimizer states as they are and not what changed, which would take their beginning to be kept.
+    # Optimizer states as they are and not what changed: they forget, so that with delay the difference to an
+    # average of the round before would grow instead of vanishing; and their beginning need not be kept.
     opt = jax.tree.map(lambda leaf: leaf.astype(jnp.float32), end.opt)
     return progress, _minus(end._replace(opt=()), start._replace(opt=()))._replace(opt=opt)
 
@@ -249,10 +248,10 @@ def merge(
     else:
         params = _plus(model.params, mean.params)
     opt = model.opt
-    if rules.momentum == "average" and rules.delay:
-        opt = _plus(model.opt, mean.opt)
-    elif rules.momentum == "average":
+    if rules.momentum == "average":
         opt = jax.tree.map(_like, model.opt, mean.opt)
+        if rules.delay:  # in the first round nothing arrives
+            opt = jax.tree.map(lambda new, old: jnp.where(total > 0, new, old), opt, model.opt)
     return Common(Model(params, state, opt), velocity)
 
 

@@ -10,11 +10,15 @@ import time
 from pathlib import Path
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from cnnkit.data import load
+from cnnkit.layers import dense
 from cnnkit.parallel import workers
 from cnnkit.parallel.meeting import roll_call
+from cnnkit.train.run import Run
 
 NAMES = ("CNNKIT_COORDINATOR", "CNNKIT_PROCESS", "CNNKIT_PROCESSES")
 LAUNCHERS = ("SLURM_STEP_NUM_TASKS", "OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "JOB_COMPLETION_INDEX")
@@ -72,7 +76,7 @@ def test_on_ones_own_joining_does_nothing(monkeypatch):
     ("environment", "method"),
     [
         ({"SLURM_STEP_NUM_TASKS": "4"}, None),
-        ({"OMPI_COMM_WORLD_SIZE": "2"}, None),
+        ({"OMPI_COMM_WORLD_SIZE": "2", "OMPI_MCA_orte_hnp_uri": "1.0;tcp://10.0.0.1:1"}, None),
         ({"KUBERNETES_SERVICE_HOST": "x", "JOB_COMPLETION_INDEX": "0"}, None),
     ],
 )
@@ -92,13 +96,36 @@ def test_launchers_are_left_to_jax(monkeypatch, environment, method):
     ]
 
 
-def test_mpi_without_mpi4py_says_what_to_do(monkeypatch):
-    monkeypatch.setenv("PMI_SIZE", "2")
+@pytest.mark.parametrize("name", ["PMI_SIZE", "OMPI_COMM_WORLD_SIZE"])
+def test_other_mpi_is_joined_through_mpi4py(monkeypatch, name):
+    methods = []
+    monkeypatch.setattr(
+        jax.distributed, "initialize", lambda **s: methods.append(s["cluster_detection_method"])
+    )
+    monkeypatch.setenv(name, "2")
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: name)
+    workers.join()
+    assert methods == ["mpi4py"]
+    monkeypatch.setenv("CNNKIT_PROCESSES", "1")
+    workers.join()
+    assert methods == ["mpi4py"], "CNNKIT_PROCESSES=1 keeps each process to itself"
+
+
+@pytest.mark.parametrize("name", ["PMI_SIZE", "OMPI_COMM_WORLD_SIZE"])
+def test_mpi_without_mpi4py_says_what_to_do(monkeypatch, name):
+    monkeypatch.setenv(name, "2")
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     with pytest.raises(
         RuntimeError, match=r"one of 2 MPI processes.*pip install mpi4py, or set CNNKIT_COORDINATOR"
     ):
         workers.join()
+
+
+def test_a_run_joins_and_says_when_it_is_too_late(monkeypatch):
+    monkeypatch.setenv("SLURM_STEP_NUM_TASKS", "2")
+    jnp.zeros(1).block_until_ready()
+    with pytest.raises(RuntimeError, match=r"used JAX before it joined them: call cnnkit\.workers\.join\(\)"):
+        Run(dense(10), load("digits"))
 
 
 def test_half_a_place_is_an_error(monkeypatch):
