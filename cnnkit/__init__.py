@@ -58,9 +58,11 @@ if TYPE_CHECKING:  # the table below, for editors and type checkers
         scaled_tanh,
         serial,
         sigmoid,
+        silu,
         softmax,
         summary,
         tanh,
+        whiten,
     )
     from cnnkit.notebook import plots
     from cnnkit.parallel import fetch, workers
@@ -80,7 +82,7 @@ _NAMES = {
     "cnnkit.layers": """
         Layer ShapeError affine avg_pool batch_norm branch conv dense dropout flatten gelu global_pool identity
         inception local
-        leaky_relu lrn max_pool nin relu residual scaled_tanh serial sigmoid softmax summary tanh
+        leaky_relu lrn max_pool nin relu residual scaled_tanh serial sigmoid silu softmax summary tanh whiten
     """,
     "cnnkit.train.run": "Run",
 }

@@ -93,6 +93,7 @@ def lrn(x, size, k, alpha, beta):
 ACTIVATIONS = {
     "relu": lambda x: np.where(x > 0, x, 0),
     "leaky_relu": lambda x: np.where(x > 0, x, 0.1 * x),
+    "silu": lambda x: x / (1 + np.exp(-x)),
     "gelu": lambda x: x * 0.5 * (1 + np.vectorize(math.erf)(x / math.sqrt(2))),
     "sigmoid": lambda x: 1 / (1 + np.exp(-x)),
     "tanh": np.tanh,

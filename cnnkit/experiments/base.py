@@ -27,6 +27,7 @@ _ORDER = (
     "overlap",
     "mnist_accuracy",
     "cifar10_accuracy",
+    "fast_cifar10",
 )
 
 EXPERIMENTS: dict[str, str] = {

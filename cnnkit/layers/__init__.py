@@ -1,6 +1,6 @@
 """The single-GPU core: layers as (init, apply) pairs, and their combinators."""
 
-from cnnkit.layers.activate import gelu, leaky_relu, relu, scaled_tanh, sigmoid, softmax, tanh
+from cnnkit.layers.activate import gelu, leaky_relu, relu, scaled_tanh, sigmoid, silu, softmax, tanh
 from cnnkit.layers.compiled import compiler_options
 from cnnkit.layers.conv import conv, local, nin
 from cnnkit.layers.dense import affine, dense, flatten
@@ -13,6 +13,7 @@ from cnnkit.layers.pool import avg_pool, global_pool, max_pool
 from cnnkit.layers.rebuild import rebuild
 from cnnkit.layers.summary import Summary, outline, summary
 from cnnkit.layers.walk import map_weights, walk
+from cnnkit.layers.whiten import measure, whiten
 
 __all__ = [
     "Layer",
@@ -38,6 +39,7 @@ __all__ = [
     "lrn",
     "map_weights",
     "max_pool",
+    "measure",
     "nin",
     "outline",
     "rebuild",
@@ -46,8 +48,10 @@ __all__ = [
     "scaled_tanh",
     "serial",
     "sigmoid",
+    "silu",
     "softmax",
     "summary",
     "tanh",
     "walk",
+    "whiten",
 ]

@@ -1,9 +1,11 @@
 """Activations: functions of each element, and softmax over the last axis."""
 
+import math
 from functools import partial
 
 import jax
 import jax.numpy as jnp
+from jax import lax
 
 from cnnkit.layers.layer import Layer, stateless
 
@@ -37,9 +39,43 @@ def leaky_relu(slope: float = 0.1) -> Layer:
     return stateless("leaky_relu", lambda x: rectify(x, slope), slope=float(slope))
 
 
+@jax.custom_jvp
+def normal_gate(x: jax.Array) -> jax.Array:
+    """x · Φ(x), computed in float32."""
+    return jax.nn.gelu(x.astype(jnp.float32), approximate=False).astype(x.dtype)
+
+
+@normal_gate.defjvp
+def _normal_gate_jvp(primals, tangents):
+    # From x alone: derived, it would keep Φ and the density for the backward pass, two more images in memory.
+    x = primals[0].astype(jnp.float32)
+    slope = 0.5 * (1 + lax.erf(x * math.sqrt(0.5))) + x * jnp.exp(-0.5 * x * x) / math.sqrt(2 * math.pi)
+    return normal_gate(primals[0]), (tangents[0] * slope).astype(primals[0].dtype)
+
+
 def gelu() -> Layer:
     """x · Φ(x), with Φ the normal distribution's cumulative function (Hendrycks and Gimpel 2016)."""
-    return stateless("gelu", lambda x: jax.nn.gelu(x, approximate=False))
+    return stateless("gelu", normal_gate)
+
+
+@jax.custom_jvp
+def logistic_gate(x: jax.Array) -> jax.Array:
+    """x · σ(x), computed in float32."""
+    wide = x.astype(jnp.float32)
+    return (wide * lax.logistic(wide)).astype(x.dtype)
+
+
+@logistic_gate.defjvp
+def _logistic_gate_jvp(primals, tangents):
+    x = primals[0].astype(jnp.float32)
+    part = lax.logistic(x)
+    slope = part * (1 + x * (1 - part))
+    return logistic_gate(primals[0]), (tangents[0] * slope).astype(primals[0].dtype)
+
+
+def silu() -> Layer:
+    """x / (1 + exp(−x)), also called swish (Elfwing et al. 2017)."""
+    return stateless("silu", logistic_gate)
 
 
 def sigmoid() -> Layer:

@@ -8,13 +8,16 @@ import jax
 # another, which is up to twice as fast on a training step's. Reductions stay with the first.
 _CPU = {"xla_cpu_experimental_ynn_fusion_type": "LIBRARY_FUSION_TYPE_REDUCE"}
 
+GPU: dict[str, str] = {}
+"""Options on a GPU: none by default; measurements put some here before anything is compiled."""
+
 
 def compiler_options() -> dict[str, str]:
     """What to give ``jax.jit(…, compiler_options=…)`` for convolutions to be fast; none where none is known.
 
     Results are the same to rounding. An option that this version of XLA does not know is left out.
     """
-    return dict(_known()) if jax.default_backend() == "cpu" else {}
+    return dict(_known()) if jax.default_backend() == "cpu" else dict(GPU)
 
 
 @cache

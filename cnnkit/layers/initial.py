@@ -15,6 +15,7 @@ Initial = str | tuple[str, float]
 _NAMED: dict[str, Callable[[jax.Array, Shape, int, int], jax.Array]] = {
     "he": lambda key, shape, fan_in, fan_out: _normal(key, shape, math.sqrt(2 / fan_in)),
     "lecun": lambda key, shape, fan_in, fan_out: _normal(key, shape, math.sqrt(1 / fan_in)),
+    "identity": lambda key, shape, fan_in, fan_out: _identity(key, shape, math.sqrt(1 / fan_in)),
     "glorot": lambda key, shape, fan_in, fan_out: _uniform(key, shape, math.sqrt(6 / (fan_in + fan_out))),
 }
 _SCALED = {
@@ -28,7 +29,8 @@ def check_initial(init: Initial) -> Initial:
 
     Args:
         init: ``"he"`` (normal, σ² = 2/fan_in), ``"lecun"`` (normal, σ² = 1/fan_in), ``"glorot"`` (uniform,
-            ±√(6/(fan_in + fan_out))), ``("normal", σ)`` or ``("uniform", a)`` for ±a.
+            ±√(6/(fan_in + fan_out))), ``"identity"`` (the first filters hand one channel on each, the rest is
+            uniform, ±1/√fan_in; Jordan 2024), ``("normal", σ)`` or ``("uniform", a)`` for ±a.
 
     Raises:
         ValueError: it does not.
@@ -69,6 +71,16 @@ def _around_zero(key, shape, dtype):
 # A generator takes half a second to compile for each shape of weights. So numbers are drawn by the chunk, of a
 # few sizes, and only cut to shape for each.
 _CHUNKS = ((1 << 14, 1 << 18), (1 << 20, 1 << 25), (1 << 24, math.inf))
+
+
+def _identity(key, shape, bound):
+    if len(shape) != 4:
+        raise ValueError(
+            f"init='identity' is for the filters of a conv, not for weights of {len(shape)} dimensions"
+        )
+    weights, kept = _uniform(key, shape, bound), min(shape[2:])
+    middle = jnp.zeros((*shape[:3], kept)).at[shape[0] // 2, shape[1] // 2].set(jnp.eye(shape[2], kept))
+    return weights.at[..., :kept].set(middle)
 
 
 def _drawn(draw, key, shape, scale):

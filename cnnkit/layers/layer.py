@@ -35,6 +35,8 @@ class Layer:
         title: how it reads in a summary and in errors; made from kind and config when left out.
         join: what makes one output of the parts' outputs, where all parts take the same input; None where
             they follow one another.
+        measure: ``measure(state, x)``: the state with what the layer takes from a sample of its inputs, once,
+            before the training; None where it takes nothing.
     """
 
     init: Init
@@ -47,6 +49,7 @@ class Layer:
     lr: float = 1.0
     title: str = ""
     join: Callable[[list[jax.Array]], jax.Array] | None = None
+    measure: Callable[[State, jax.Array], State] | None = None
 
     @property
     def name(self) -> str:

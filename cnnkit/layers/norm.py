@@ -40,7 +40,7 @@ def batch_norm(
     def apply(params, state, x, *, key=None, train=False):
         mean, var = state["mean"], state["var"]
         if train:
-            mean, var, n = _moments(x)
+            mean, var, n = _moments(x, state["mean"])
             unbiased = var * (n / max(n - 1, 1))
             state = {
                 "mean": momentum * state["mean"] + (1 - momentum) * mean,
@@ -66,14 +66,19 @@ def batch_norm(
     )
 
 
-def _moments(x):
+def _moments(x, about):
     """Mean and biased variance of each channel in float32, and how many elements they are over."""
-    axes = tuple(range(x.ndim - 1))
-    x = x.astype(jnp.float32)
+    axes, half = tuple(range(x.ndim - 1)), x.dtype != jnp.float32
+    x, n = x.astype(jnp.float32), x.size // x.shape[-1]
+    if half:
+        # One pass over memory. Taken about the running mean, the difference keeps more digits than x has.
+        about = lax.stop_gradient(about)
+        x = x - about
+        mean = x.mean(axes)
+        return mean + about, jnp.maximum(jnp.square(x).mean(axes) - jnp.square(mean), 0), n
     mean = x.mean(axes)
     # Two passes: E[x²] − E[x]² loses all digits where the mean is large beside the deviation.
-    var = jnp.square(x - mean).mean(axes)
-    return mean, var, x.size // x.shape[-1]
+    return mean, jnp.square(x - mean).mean(axes), n
 
 
 def lrn(size: int = 5, *, k: float = 2.0, alpha: float = 1e-4, beta: float = 0.75) -> Layer:

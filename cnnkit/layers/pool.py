@@ -76,7 +76,7 @@ def _pool(kind, size, stride, padding, function) -> Layer:
 
 def _max(x, size, stride, pads):
     """Maxima over windows; equal maxima give the gradient to the first, whatever the backend."""
-    if jax.default_backend() != "cpu" or size[0] * size[1] > _MOST_TAPS:
+    if size[0] * size[1] > _MOST_TAPS:
         return _reduce(x, lax.max, -np.inf, size, stride, pads)
     return _written(x, size, stride, pads)
 
@@ -92,7 +92,7 @@ def _reduce(x, function, start, size, stride, pads):
     return lax.reduce_window(x, np.array(start, x.dtype), function, *dims)
 
 
-# reduce_window's gradient is slow on a CPU. Written out it is a choice among shifted copies: the forward pass
+# reduce_window's gradient is slow, on a CPU and, being scattered by atomic additions, on a GPU. Written out it is a choice among shifted copies: the forward pass
 # keeps which pixel of its window each maximum was, in one byte.
 
 
@@ -108,6 +108,8 @@ def _written_forward(x, size, stride, pads):
 
 def _written_backward(size, stride, pads, saved, dy):
     place, (height, width) = saved
+    if jax.default_backend() != "cpu" and size == stride and not any(map(any, pads)):
+        return (_spread(dy, place, size, (height, width)),)
     dy = lax.optimization_barrier(dy)  # read many times, so not to be made anew each time
     rows = -(-(height + pads[0][0]) // stride[0])
     cols = -(-(width + pads[1][0]) // stride[1])
@@ -136,6 +138,16 @@ def _first_maximum(x, size, stride, pads):
         place = jnp.where(tap > y, jnp.uint8(i), place)
         y = jnp.maximum(y, tap)
     return y, place
+
+
+def _spread(dy, place, size, image):
+    """The gradient where windows neither overlap nor reach outside: each is blown up to the pixels it covers."""
+    batch, rows, cols, channels = dy.shape
+    mine = jnp.arange(size[0] * size[1], dtype=jnp.uint8).reshape(1, 1, size[0], 1, size[1], 1)
+    dx = jnp.where(place[:, :, None, :, None] == mine, dy[:, :, None, :, None], 0)
+    dx = dx.reshape(batch, rows * size[0], cols * size[1], channels)
+    below, beside = image[0] - rows * size[0], image[1] - cols * size[1]
+    return jnp.pad(dx, ((0, 0), (0, below), (0, beside), (0, 0))) if below or beside else dx
 
 
 def _phase(dy, place, phase, size, stride, out):

@@ -3,15 +3,16 @@
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from cnnkit.layers.activate import gelu, leaky_relu, relu, scaled_tanh, sigmoid, softmax, tanh
+from cnnkit.layers.activate import gelu, leaky_relu, relu, scaled_tanh, sigmoid, silu, softmax, tanh
 from cnnkit.layers.conv import conv, local
 from cnnkit.layers.dense import affine, dense, flatten
 from cnnkit.layers.dropout import dropout
 from cnnkit.layers.layer import Layer, branch, identity, serial
 from cnnkit.layers.norm import batch_norm, lrn
 from cnnkit.layers.pool import avg_pool, global_pool, max_pool
+from cnnkit.layers.whiten import whiten
 
-_ACTIVATIONS = (gelu, leaky_relu, relu, scaled_tanh, sigmoid, softmax, tanh)
+_ACTIVATIONS = (gelu, leaky_relu, relu, scaled_tanh, sigmoid, silu, softmax, tanh)
 _OTHERS = (
     affine,
     avg_pool,
@@ -25,6 +26,7 @@ _OTHERS = (
     local,
     lrn,
     max_pool,
+    whiten,
 )
 _MAKERS: dict[str, Callable[..., Layer]] = {maker.__name__: maker for maker in (*_ACTIVATIONS, *_OTHERS)}
 _COMBINATORS: dict[str, Callable[..., Layer]] = {"serial": serial, "branch": branch}

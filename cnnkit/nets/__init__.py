@@ -6,6 +6,7 @@ from cnnkit.layers import Layer
 from cnnkit.nets.alexnet import alexnet
 from cnnkit.nets.cuda_cnn import cuda_cnn_cifar10, cuda_cnn_mnist
 from cnnkit.nets.cuda_cnn_file import Configuration, from_cuda_cnn
+from cnnkit.nets.fast import fast94, fast96
 from cnnkit.nets.googlenet import googlenet
 from cnnkit.nets.lenet import lenet
 from cnnkit.nets.purine import inception_cifar10, nin_cifar10
@@ -18,6 +19,8 @@ NAMES: dict[str, Callable[[int], Layer]] = {
     "alexnet": alexnet,
     "cuda_cnn_cifar10": cuda_cnn_cifar10,
     "cuda_cnn_mnist": cuda_cnn_mnist,
+    "fast94": fast94,
+    "fast96": fast96,
     "googlenet": googlenet,
     "inception_cifar10": inception_cifar10,
     "lenet": lenet,

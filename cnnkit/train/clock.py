@@ -47,6 +47,11 @@ class Clocks:
         self._lapped = dict(self.seconds)
         return since | {f"{kind}_total": now for kind, now in self.seconds.items()}
 
+    def reset(self) -> None:
+        """Stand at 0."""
+        self.seconds = dict.fromkeys(self.KINDS, 0.0)
+        self._lapped = dict(self.seconds)
+
     def facts(self) -> dict[str, dict[str, float]]:
         """What a checkpoint keeps of the clocks."""
         return {"seconds": dict(self.seconds), "lapped": dict(self._lapped)}

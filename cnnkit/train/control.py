@@ -2,9 +2,9 @@
 
 import signal
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 
 class Scales(NamedTuple):
@@ -122,3 +122,11 @@ class Turns:
 
     def __exit__(self, *exc: object) -> None:
         self._now.release()
+
+
+def stop_at_exit(run: Callable[[], Any]) -> None:
+    """End the training in the background of the run that a weak reference gives, if it is still there."""
+    there = run()
+    if there is not None and there._thread is not None and there._thread.is_alive():
+        there.stop()
+        there._thread.join()

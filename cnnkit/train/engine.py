@@ -37,7 +37,8 @@ def make(setup: "Setup", clocks: Clocks, control: Control) -> Any:
             f"emulate has {len(emulated.speeds)} speeds, but there are {mesh.count} workers; give one for each"
         )
     if mesh.count == 1 and plain(setup.rules, setup.fetch):
-        return Solo(setup.task, setup.rules, source, clocks, control)
+        whole = setup.config["dispatch"] == "epoch"
+        return Solo(setup.task, setup.rules, source, clocks, control, whole)
     return Team(setup.task, setup.rules, mesh, setup.fetch, source, clocks, control)
 
 

@@ -13,8 +13,16 @@ from cnnkit.data import Split
 from cnnkit.layers import in_loop
 from cnnkit.train.clock import Clocks, Compiled
 from cnnkit.train.task import Sums, Task
+from cnnkit.train.views import Views
 
 BATCH = 500
+
+
+def usual_batch(shape: tuple[int, ...]) -> int:
+    """How many images [*shape] an evaluation takes at a time: on a GPU as many as fill it."""
+    if jax.default_backend() == "cpu":
+        return BATCH
+    return max(50, min(2000, 2**21 // (shape[0] * shape[1])))
 
 
 def padded_batches(n: int, batch: int) -> tuple[np.ndarray, np.ndarray]:
@@ -27,26 +35,58 @@ def padded_batches(n: int, batch: int) -> tuple[np.ndarray, np.ndarray]:
 def sums_over(task: Task, params: Any, state: Any, images: Any, labels: Any, index: Any, weight: Any) -> Sums:
     """Loss, right answers and count over padded batches of images uint8 [N, H, W, C]."""
 
+    if task.views is not None:
+        logits = logits_over(task, params, state, images, index, weight)
+        return jax.tree.map(lambda part: part.sum(), _judged(task, logits, labels[index], weight))
+
     def body(sums, at):
         index, weight = at
         logits, _ = task.logits(params, state, task.inputs(images[index]), None, train=False)
-        label = labels[index]
-        now = Sums(
-            (task.loss(logits, label) * weight).sum(),
-            losses.correct(logits, label, weight).sum(),
-            weight.sum(),
-        )
+        now = jax.tree.map(lambda part: part.sum(), _judged(task, logits, labels[index], weight))
         return jax.tree.map(jnp.add, sums, now), None
 
     with in_loop():
         return lax.scan(body, Sums.zero(), (index, weight))[0]
 
 
-def logits_over(task: Task, params: Any, state: Any, images: Any, index: Any) -> jax.Array:
-    """Logits float32 [batches, batch, classes] of padded batches."""
-    body = lambda _, at: (None, task.logits(params, state, task.inputs(images[at]), None, False)[0])
+def _judged(task: Task, logits: jax.Array, labels: jax.Array, weight: jax.Array) -> Sums:
+    logits, labels, weight = logits.reshape(-1, logits.shape[-1]), labels.ravel(), weight.ravel()
+    return Sums(task.loss(logits, labels) * weight, losses.correct(logits, labels, weight), weight)
+
+
+def logits_over(task: Task, params: Any, state: Any, images: Any, index: Any, weight: Any) -> jax.Array:
+    """Logits float32 [batches, batch, classes] of padded batches, over the task's views where it has some."""
+
+    def logits(_, x):
+        return None, task.logits(params, state, x, None, False)[0]
+
     with in_loop():
-        return lax.scan(body, None, index)[1]
+        once = lax.scan(lambda _, at: logits(_, task.inputs(images[at])), None, index)[1]
+        return once if task.views is None else _again(task.views, once, logits, task, images, index, weight)
+
+
+def _again(
+    views: Views, once: jax.Array, logits: Any, task: Task, images: Any, index: Any, weight: Any
+) -> Any:
+    """The logits of once, and for the least certain examples their mean over all views."""
+    batch, count = index.shape[1], views.unsure_of(len(images))
+    if not count:
+        return once
+    flat = once.reshape(-1, once.shape[-1])
+    chance = jax.nn.softmax(flat).max(-1)
+    who = lax.top_k(jnp.where(weight.ravel() > 0, -chance, -jnp.inf), count)[1]
+    batch = min(batch, count)
+    rows = -(-count // batch)
+    who = jnp.resize(who, (rows, batch))
+    weights = jnp.asarray(views.weights)
+
+    def body(_, at):
+        x = task.inputs(images[index.ravel()[at]])
+        others = lax.scan(logits, None, jnp.stack(list(views.of(x))[1:]))[1]
+        return None, weights[0] * flat[at] + jnp.tensordot(weights[1:], others, 1)
+
+    better = lax.scan(body, None, who)[1]
+    return flat.at[who.ravel()].set(better.reshape(-1, flat.shape[-1])).reshape(once.shape)
 
 
 class Judge:
@@ -56,11 +96,12 @@ class Judge:
         task: network, loss and input.
         split: the part.
         clocks: whose ``evaluate`` runs meanwhile.
-        batch: examples at a time; any number gives the same counts.
+        batch: examples at a time; any number gives the same counts. By default what suits the device.
     """
 
-    def __init__(self, task: Task, split: Split, clocks: Clocks, batch: int = BATCH) -> None:
+    def __init__(self, task: Task, split: Split, clocks: Clocks, batch: int | None = None) -> None:
         self.count = len(split.labels)
+        batch = batch or usual_batch(split.images.shape[1:])
         index, weight = padded_batches(self.count, min(batch, self.count))
         self._arrays = jax.device_put((split.images, split.labels, index, weight))
         self._clocks = clocks
@@ -101,10 +142,10 @@ class Oracle:
 
     def __call__(self, params: Any, state: Any, images: np.ndarray, batch: int) -> np.ndarray:
         """Softmax of the logits, float32 [N, classes], of images uint8 [N, H, W, C], so many at a time."""
-        index, _ = padded_batches(len(images), min(batch, len(images)))
-        program = self._logits.program(params, state, images, index)
+        given = (params, state, images, *padded_batches(len(images), min(batch, len(images))))
+        program = self._logits.program(*given)
         with self._clocks.measure("evaluate"):
-            logits = np.asarray(program(params, state, images, index), np.float64)
+            logits = np.asarray(program(*given), np.float64)
         logits = logits.reshape(-1, logits.shape[-1])[: len(images)]
         chances = np.exp(logits - logits.max(-1, keepdims=True))
         return (chances / chances.sum(-1, keepdims=True)).astype(np.float32)

@@ -14,10 +14,11 @@ from cnnkit.parallel.emulate import emulate
 from cnnkit.record.folder import read_config
 from cnnkit.train.optim import OPTIMIZERS, Optimizer
 from cnnkit.train.schedule import SCHEDULES
+from cnnkit.train.views import Views
 
 _AS_THEY_ARE: tuple[str, ...] = ("batch", "epochs", "seed", "normalize", "dtype", "workers", "fetch")
 _AS_THEY_ARE += ("mode", "delay", "exchange", "payload", "momentum", "outer", "outer_lr", "outer_momentum")
-_AS_THEY_ARE += ("judge", "evaluate_every", "checkpoint_every")
+_AS_THEY_ARE += ("judge", "evaluate_every", "checkpoint_every", "dispatch")
 
 
 def rebuild(
@@ -49,7 +50,8 @@ def rebuild(
         "loss": config["loss"]["name"],
         "smoothing": config["loss"]["smoothing"],
         "emulate": None if config["emulated"] is None else emulate(**config["emulated"]),
-        **{key: config[key] for key in _AS_THEY_ARE},
+        "views": None if config.get("views") is None else Views(**config["views"]),
+        **{key: config[key] for key in _AS_THEY_ARE if key in config},
     }
     return make(net, data, folder=folder, **(found | dict(changes)))
 

@@ -2,6 +2,7 @@
 
 from typing import TYPE_CHECKING, Any
 
+import jax
 import numpy as np
 
 from cnnkit.data import batches
@@ -43,12 +44,27 @@ def train(run: "Run", watcher: Watcher) -> None:
             watcher.end(run, why)
 
 
-def lay_out(run: "Run", epoch: int, lr_scale: float = 1.0) -> Plan:
-    """An epoch's mini-batches and rates."""
+def lay_out(run: "Run", epoch: int, lr_scale: float = 1.0, ahead: bool = False) -> Plan:
+    """An epoch's mini-batches and rates.
+
+    Args:
+        run: whose.
+        epoch: from 0.
+        lr_scale: factor on the learning rate.
+        ahead: keep it for the next call that asks for the same, its order already on the device.
+    """
+    asked = (epoch, lr_scale, run.epochs, run.seed)
+    if run.ahead is not None and run.ahead[0] == asked:
+        return run.ahead[1]
     index, weight = batches(len(run.data), run.batch, run.seed, epoch)
     lr, momentum = run.task.optimizer.rates(epoch + np.arange(len(index)) / len(index), run.epochs)
+    if ahead:
+        index, weight = jax.device_put((index, weight))
     key = epoch_key(run.seed, epoch)
-    return Plan(index, weight, lr * np.float32(lr_scale), momentum, key, np.int32(epoch))
+    plan = Plan(index, weight, lr * np.float32(lr_scale), momentum, key, np.int32(epoch))
+    if ahead:
+        run.ahead = (asked, plan)
+    return plan
 
 
 def _epoch(run: "Run", engine: Any, watcher: Watcher) -> None:
@@ -56,6 +72,20 @@ def _epoch(run: "Run", engine: Any, watcher: Watcher) -> None:
     plan = lay_out(run, run.epoch, scale)
     engine.begin_epoch(plan, run.position == 0)
     before = engine.sums()
+    if run.epoch + 1 < run.epochs:
+        engine.meanwhile = lambda: lay_out(run, run.epoch + 1, scale, ahead=True)
+    try:
+        done = _stretches(run, engine, watcher, plan, scale, before)
+    finally:
+        engine.meanwhile = None  # it holds the run, which holds the engine
+    if done is not None:
+        _finish(run, engine, watcher, done)
+
+
+def _stretches(
+    run: "Run", engine: Any, watcher: Watcher, plan: Plan, scale: float, before: Sums
+) -> Plan | None:
+    """The epoch's dispatches; its plan as it was last, or None when the run was stopped before its end."""
     while run.position < run.mini_batches:
         _hold_while_paused(run, watcher)
         run.phase = "train"
@@ -68,10 +98,10 @@ def _epoch(run: "Run", engine: Any, watcher: Watcher) -> None:
         before = _stretch(run, engine, before)
         watcher.tick(run)
         if engine.stop and run.position < run.mini_batches:
-            return
+            return None
         if engine.save:
             run.standing.keep()
-    _finish(run, engine, watcher, plan)
+    return plan
 
 
 def _stretch(run: "Run", engine: Any, before: Sums) -> Sums:

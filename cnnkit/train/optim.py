@@ -8,9 +8,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
-import optax.contrib
 
 from cnnkit.names import choose
+from cnnkit.train.muon import scale_by_orthogonal
 from cnnkit.train.schedule import (  # noqa: F401  (handed on as cnnkit.optim)
     SCHEDULES,
     Schedule,
@@ -108,51 +108,65 @@ def adamw(
 
 
 def muon(
-    lr: Schedule | float = 0.05, *, momentum: float = 0.95, rest: float = 0.5, steps: int = 5
+    lr: Schedule | float = 0.05,
+    *,
+    momentum: float = 0.95,
+    steps: int = 5,
+    unit: bool = False,
+    matrices: float | None = None,
+    rest: float = 0.5,
+    rest_momentum: float | None = None,
+    rest_decay: float = 0.0,
 ) -> Optimizer:
     """Muon on filters and matrices: momentum, made orthogonal by Newton-Schulz (Jordan et al. 2024).
 
-    Vectors (biases, norms) go by Nesterov SGD at ``rest`` times the rate.
+    Vectors (biases, norms), and matrices if they have a factor of their own, go by Nesterov SGD.
 
     Args:
         lr: a number or a schedule.
-        momentum: of both.
-        rest: factor on the rate of what is not orthogonalized.
+        momentum: of what is made orthogonal; of the rest too, unless it has its own.
         steps: Newton-Schulz iterations.
+        unit: filters and matrices keep an average length of 1, as `scale_by_orthogonal` says.
+        matrices: factor on the rate of dense layers' weights by SGD; None makes them orthogonal as well.
+        rest: factor on the rate of vectors.
+        rest_momentum: of what goes by SGD.
+        rest_decay: what is added to the gradient of vectors, as a part of them.
     """
-    fraction("muon", momentum=momentum)
-    not_negative("muon", rest=rest)
+    fraction("muon", momentum=momentum, rest_momentum=momentum if rest_momentum is None else rest_momentum)
+    not_negative("muon", rest=rest, matrices=matrices or 0.0, rest_decay=rest_decay)
     if isinstance(steps, bool) or not isinstance(steps, int) or steps < 1:
         raise ValueError(f"muon: steps is {steps!r}; it must be a whole number of at least 1")
 
     def transform(lr, m):
-        filters = optax.chain(
-            optax.contrib.scale_by_muon(
-                ns_steps=steps, beta=m, nesterov=True, weight_dimension_numbers=_filter_axes
-            ),
-            optax.scale_by_learning_rate(lr),
-        )
-        plain = optax.chain(optax.trace(m, nesterov=True), optax.scale_by_learning_rate(lr * rest))
-        return optax.partition({"filters": filters, "rest": plain}, _filters_or_rest)
+        own = m if rest_momentum is None else rest_momentum
 
-    config = {"momentum": momentum, "rest": rest, "steps": steps}
+        def plain(factor):
+            return optax.chain(optax.trace(own, nesterov=True), optax.scale_by_learning_rate(lr * factor))
+
+        vectors = (
+            optax.chain(optax.add_decayed_weights(rest_decay), plain(rest)) if rest_decay else plain(rest)
+        )
+        kinds = {"filters": scale_by_orthogonal(lr, m, steps, unit), "rest": vectors}
+        if matrices is not None:
+            kinds["matrices"] = plain(matrices)
+        return optax.partition(kinds, lambda params: _kinds(params, matrices is not None))
+
+    config = {"momentum": momentum, "steps": steps, "unit": unit, "matrices": matrices, "rest": rest}
+    config |= {"rest_momentum": rest_momentum, "rest_decay": rest_decay}
     return Optimizer("muon", config, as_schedule(lr), momentum, transform)
+
+
+def _kinds(params: Any, apart: bool) -> Any:
+    def kind(w):
+        if jnp.ndim(w) < 2:
+            return "rest"
+        return "matrices" if apart and jnp.ndim(w) == 2 else "filters"
+
+    return jax.tree.map(kind, params)
 
 
 def _filters(params: Any) -> Any:
     return jax.tree.map(lambda w: jnp.ndim(w) >= 2, params)
-
-
-def _filters_or_rest(params: Any) -> Any:
-    return jax.tree.map(lambda w: "filters" if jnp.ndim(w) >= 2 else "rest", params)
-
-
-def _filter_axes(params: Any) -> Any:
-    axes = lambda w: optax.contrib.MuonDimensionNumbers(
-        reduction_axis=tuple(range(jnp.ndim(w) - 1)), output_axis=jnp.ndim(w) - 1
-    )
-    masked = lambda w: isinstance(w, optax.MaskedNode)
-    return jax.tree.map(lambda w: w if masked(w) else axes(w), params, is_leaf=masked)
 
 
 OPTIMIZERS: dict[str, Callable[..., Optimizer]] = {"sgd": sgd, "adamw": adamw, "muon": muon}

@@ -110,6 +110,12 @@ def epoch_line(row: dict[str, Any], epochs: int) -> str:
     )
 
 
+def judged(run: "Run") -> list[str]:
+    """What the last epoch's evaluation found, part by part, as it reads in a run's title."""
+    last = run.history[-1] if run.history else {}
+    return [f"{p} {100 * last[f'{p}_accuracy']:.2f} %" for p in run.judge if f"{p}_accuracy" in last]
+
+
 def _judged(row: dict[str, Any]) -> list[str]:
     names = {"held_out": "held out", "test": "test"}
     return [

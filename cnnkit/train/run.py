@@ -20,16 +20,18 @@ from cnnkit.layers import Layer
 from cnnkit.names import choose
 from cnnkit.parallel.emulate import Emulated
 from cnnkit.parallel.fetch import Policy
+from cnnkit.parallel.workers import join
 from cnnkit.record.rows import Record
 from cnnkit.train import loop, report, settings
 from cnnkit.train.clock import Clocks
-from cnnkit.train.control import Control
+from cnnkit.train.control import Control, stop_at_exit
 from cnnkit.train.evaluate import Judge, Oracle
 from cnnkit.train.keeper import Keeper
 from cnnkit.train.optim import Optimizer, sgd
 from cnnkit.train.round import Rules
 from cnnkit.train.standing import Setup, Standing
 from cnnkit.train.task import DTYPES, Model, Task
+from cnnkit.train.views import Views
 
 LOSSES: dict[str, Callable] = {"cross_entropy": losses.cross_entropy, "squared_error": losses.squared_error}
 
@@ -50,9 +52,10 @@ class Run:
         normalize: subtract the training set's mean and divide by its deviation, by channel.
         loss: ``"cross_entropy"`` or ``"squared_error"``.
         smoothing: label smoothing of the cross-entropy, 0 to below 1.
-        dtype: what the network computes in, ``"float32"`` or ``"bfloat16"``; weights stay float32.
+        dtype: what the network computes in: ``"float32"``; ``"tf32"``, the same with products of 10 bits
+            where a GPU has them; or ``"bfloat16"``. Weights and their updates stay float32.
         workers: how many devices train together, over all processes; None takes all there are in a job of
-            several processes, else one.
+            several processes, which the first Run joins (`cnnkit.workers.join`), else one.
         mode, delay, exchange, payload, momentum, outer, outer_lr, outer_momentum: how workers work
             together, as in `cnnkit.train.round.Rules`.
         fetch: local steps of each worker between two exchanges: a policy from ``cnnkit.fetch``, a number, or
@@ -60,9 +63,12 @@ class Run:
         emulate: workers made slower than they are, from ``cnnkit.workers.emulate``.
         judge: the parts evaluated after an epoch; ``"test"``, and ``"held_out"`` where data has one, when
             left out.
+        views: `Views` of each image that evaluation averages over.
         evaluate_every: epochs between two evaluations; the last epoch is always evaluated.
         checkpoint_every: seconds between two checkpoints, 0 after every dispatch; one is also written at
             every end.
+        dispatch: ``"time"`` trains for a moment between two looks from outside; ``"epoch"``, with one worker,
+            for an epoch, which a GPU does without waiting for the host.
         watch: who is told of the progress; a panel in a notebook, a bar or lines elsewhere when left out.
 
     Raises:
@@ -96,10 +102,13 @@ class Run:
         outer_momentum: float = 0.9,
         emulate: Emulated | None = None,
         judge: str | Sequence[str] | None = None,
+        views: Views | None = None,
         evaluate_every: int = 1,
         checkpoint_every: float = 30.0,
+        dispatch: str = "time",
         watch: report.Watcher | None = None,
     ) -> None:
+        join()
         settings.network(net)
         mean, std = data.statistics() if normalize else (np.zeros(1, np.float32), np.ones(1, np.float32))
         task = Task(
@@ -109,7 +118,8 @@ class Run:
             settings.loss_function(loss, smoothing, LOSSES),
             mean,
             np.maximum(std, np.float32(1e-6)),
-            choose(dtype, DTYPES, "dtype"),
+            *choose(dtype, DTYPES, "dtype"),
+            views,
         )
         policy = settings.policy(fetch, delay)
         rules = Rules(mode, delay, exchange, payload, momentum, outer, outer_lr, outer_momentum, emulate)
@@ -129,6 +139,8 @@ class Run:
             "workers": workers if workers is None else settings.count("workers", workers),
             "fetch": policy.describe(),
             "judge": self.judge,
+            "views": None if views is None else views.describe(),
+            "dispatch": choose(dispatch, {"time": "time", "epoch": "epoch"}, "dispatch"),
             "evaluate_every": settings.count("evaluate_every", evaluate_every),
             "checkpoint_every": settings.not_negative("checkpoint_every", checkpoint_every),
             "kept": folder is not None,
@@ -136,13 +148,8 @@ class Run:
         }
         settings.check_shapes(task, data)
         self.config: dict[str, Any] = json.loads(json.dumps(config))
-        self.net, self.data, self.task, self.optimizer, self.augment = (
-            net,
-            data,
-            task,
-            task.optimizer,
-            augment,
-        )
+        self.net, self.data, self.task = net, data, task
+        self.optimizer, self.augment = task.optimizer, augment
         self.batch, self.seed, self.rules, self.fetch = batch, seed, rules, policy
         self.evaluate_every, self.watch = evaluate_every, watch
         self.keeper = Keeper(None if folder is None else Path(folder), self.config, checkpoint_every)
@@ -151,13 +158,12 @@ class Run:
         self.standing = Standing(self._setup, self.keeper, self.clocks, self.control)
         self.phase = "new"
         self.recent_loss = float("nan")
+        self.ahead: tuple[Any, Any] | None = None  # the next epoch's layout, made while this one trained
         self._judges: dict[str, Judge] = {}
         self._oracle = Oracle(task, self.clocks)
         self._trainer: threading.Thread | None = None
         self._thread: threading.Thread | None = None
         self._failure: BaseException | None = None
-
-    # --- training ---------------------------------------------------------------------------------
 
     def fit(self, epochs: int | None = None, panel: bool | None = None) -> "Run":
         """Train to the last epoch, from wherever the run stands; blocks until done.
@@ -196,7 +202,7 @@ class Run:
         self._thread = threading.Thread(target=work, name="cnnkit training", daemon=True)
         self._thread.start()
         # A program that ends without waiting still leaves a checkpoint.
-        atexit.register(_stop_at_exit, weakref.ref(self))
+        atexit.register(stop_at_exit, weakref.ref(self))
         return self
 
     def wait(self, timeout: float | None = None) -> "Run":
@@ -217,6 +223,25 @@ class Run:
                 raise failure
         return self
 
+    def again(self, seed: int) -> "Run":
+        """Stand at the beginning with another seed, keeping what is compiled; for a run without a folder.
+
+        Raises:
+            ValueError: the run has a folder, which holds the training of one seed.
+            RuntimeError: it trains now.
+        """
+        if self.folder is not None:
+            raise ValueError(
+                f"{self.folder} holds the training of seed {self.seed}; make another Run for {seed}"
+            )
+        if self.training:
+            raise RuntimeError("the run trains now; stop() it first")
+        self.seed = self._setup.seed = self.config["seed"] = settings.count("seed", seed, least=0)
+        self.keeper = Keeper(None, self.config, self.keeper.every)
+        self.standing.restart(self.keeper)
+        self.phase = "new"
+        return self
+
     def stop(self) -> None:
         """End after the dispatch in flight; fit() or start() goes on later."""
         self.control.stop()
@@ -228,8 +253,6 @@ class Run:
     def resume(self) -> None:
         """Let a paused run go on."""
         self.control.resume()
-
-    # --- asking -----------------------------------------------------------------------------------
 
     def evaluate(self, split: str = "test") -> dict[str, float]:
         """Loss and accuracy over a part, every example exactly once.
@@ -335,12 +358,8 @@ class Run:
 
     def __repr__(self) -> str:
         where = f" in {self.folder}" if self.folder else ""
-        last = self.history[-1] if self.history else {}
-        found = [f"{p} {100 * last[f'{p}_accuracy']:.2f} %" for p in self.judge if f"{p}_accuracy" in last]
         done = f"epoch {self.epochs_done:.1f} of {self.epochs}"
-        return ", ".join([f"Run of {self.data.name}{where}: {self.phase}", done, *found])
-
-    # --- keeping ----------------------------------------------------------------------------------
+        return ", ".join([f"Run of {self.data.name}{where}: {self.phase}", done, *report.judged(self)])
 
     def save(self, folder: str | Path | None = None) -> Path:
         """Write a checkpoint now, or a copy of the run as it stands into another folder.
@@ -407,13 +426,6 @@ class Run:
         if self.watch is not None:
             return self.watch
         return default_watcher() if jax.process_index() == 0 else report.Silent()
-
-
-def _stop_at_exit(run: "weakref.ref[Run]") -> None:
-    there = run()
-    if there is not None and there._thread is not None and there._thread.is_alive():
-        there.stop()
-        there._thread.join()
 
 
 default_watcher: Callable[[], report.Watcher] = report.plain

@@ -31,7 +31,7 @@ IDENTITY: tuple[str, ...] = (
 )
 IDENTITY += ("mode", "delay", "payload", "momentum", "outer", "outer_lr", "outer_momentum")
 # What all processes of a job must have alike, so that they do the same at the same time.
-TOGETHER = (*IDENTITY, "cnnkit", "epochs", "workers", "fetch", "exchange", "emulated", "judge")
+TOGETHER = (*IDENTITY, "cnnkit", "epochs", "workers", "fetch", "exchange", "emulated", "judge", "views")
 TOGETHER += ("evaluate_every", "kept")
 
 

@@ -1,6 +1,7 @@
 """The engine for one worker: plain training, many steps to a dispatch."""
 
 import time
+from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -25,12 +26,21 @@ class Solo:
         source: training examples, as arrays of the host.
         clocks: where the time goes.
         control: what people wish.
+        whole: whether an epoch is one dispatch, of a program whose number of steps is known.
     """
 
     workers = 1
     talks = False
 
-    def __init__(self, task: Task, rules: Rules, source: Source, clocks: Clocks, control: Control) -> None:
+    def __init__(
+        self,
+        task: Task,
+        rules: Rules,
+        source: Source,
+        clocks: Clocks,
+        control: Control,
+        whole: bool = False,
+    ) -> None:
         self.task, self.rules, self.clocks, self.control = task, rules, clocks, control
         self.source = jax.device_put(source)
         self.stop = self.save = False
@@ -40,14 +50,22 @@ class Solo:
         self._plan: Any = None
         self._rate = 0.0
         self._steps = Compiled(self._program, clocks, donate=(0,))
+        self._epoch = Compiled(self._whole_epoch, clocks, donate=(0,))
+        self.whole = whole
+        self.meanwhile: Callable[[], None] | None = None
 
     def _program(self, progress, source, plan, first, stop):
         with in_loop():
             progress = local_steps(self.task, progress, source, plan, first, stop)
         return progress, (progress.sums, progress.bad)
 
+    def _whole_epoch(self, progress, source, plan):
+        # With the count known a GPU need not ask the host after each step whether there is another.
+        return self._program(progress, source, plan, 0, len(plan.index))
+
     def place(self, model: Model) -> None:
         """Begin with this model."""
+        self.round = 0
         self._hold(Progress.fresh(model))
 
     @property
@@ -74,11 +92,17 @@ class Solo:
             mini-batches of the epoch that are done now.
         """
         end = min(self._batches, position + max(1, int(self._rate * seconds)))
-        arguments = (self._progress, self.source, self._plan, jnp.int32(position), jnp.int32(end))
-        program = self._steps.program(*arguments)
+        arguments: tuple[Any, ...] = (self._progress, self.source, self._plan)
+        if self.whole and position == 0:
+            end, programs = self._batches, self._epoch
+        else:
+            programs, arguments = self._steps, (*arguments, jnp.int32(position), jnp.int32(end))
+        program = programs.program(*arguments)
         begin = time.perf_counter()
         with self.clocks.measure("train"):
             self._progress, books = program(*arguments)
+            if self.meanwhile is not None and end == self._batches:
+                self.meanwhile()
             self._sums, self._bad = jax.device_get(books)
         measured = (end - position) / max(time.perf_counter() - begin, 1e-6)
         # Grow step by step: the first dispatches are the slowest and the least typical.
@@ -124,7 +148,7 @@ class Solo:
 
     def compilations(self) -> int:
         """How many programs were compiled for training."""
-        return self._steps.compilations
+        return self._steps.compilations + self._epoch.compilations
 
     def close(self) -> None:
         """Nothing is held but memory."""

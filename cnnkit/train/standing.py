@@ -9,11 +9,12 @@ from cnnkit.data import Dataset
 from cnnkit.parallel import workers as mesh
 from cnnkit.parallel.fetch import Policy
 from cnnkit.train import diverge, engine
-from cnnkit.train.clock import Clocks
+from cnnkit.train.clock import Clocks, Compiled
 from cnnkit.train.control import Control, Scales, Turns
 from cnnkit.train.keeper import Keeper
 from cnnkit.train.regroup import like, regroup, settle
 from cnnkit.train.round import Carry, Rules
+from cnnkit.train.solo import Solo
 from cnnkit.train.task import Model, Task, init_key
 
 
@@ -53,6 +54,7 @@ class Standing:
         self.epoch = self.position = 0
         self._engine: Any = None
         self._at_rest: Model | None = None
+        self._drawn: Compiled | None = None
         self._certain = True
         if (facts := keeper.facts()) is not None:
             self.epoch, self.position = facts["epoch"], facts["position"]
@@ -95,6 +97,24 @@ class Standing:
                 "exchange is still under way; stop() the run first"
             )
         return self._engine.model()
+
+    def restart(self, keeper: Keeper) -> None:
+        """Stand at the beginning, with clocks at 0 and the model drawn by the setup's seed."""
+        self.keeper, self.epoch, self.position = keeper, 0, 0
+        self._at_rest, self._certain = None, True
+        self.clocks.reset()
+        if not isinstance(self._engine, Solo):
+            self._engine = None if self._engine is None else self._engine.close()
+            return
+        task, source = self.setup.task, self._engine.source
+        if self._drawn is None:
+            shape = self.setup.data.shape
+            draw = lambda key, images: task.measured(task.init(key, shape), images)
+            self._drawn = Compiled(draw, self.clocks)
+        given = (init_key(self.setup.seed), source.images)
+        program = self._drawn.program(*given)
+        with self.clocks.measure("train"):
+            self._engine.place(jax.block_until_ready(program(*given)))
 
     def advance(self, seconds: float, save: bool) -> None:
         """One dispatch of training, of about so many seconds."""
@@ -153,7 +173,8 @@ class Standing:
             return jax.block_until_ready(self._draw())
 
     def _draw(self) -> Model:
-        return self.setup.task.init(init_key(self.setup.seed), self.setup.data.shape)
+        model = self.setup.task.init(init_key(self.setup.seed), self.setup.data.shape)
+        return self.setup.task.measured(model, self.setup.data.train.images)
 
     def _content(self) -> bytes | None:
         """The last checkpoint as process 0 has it: the disks of others need not hold one."""

@@ -1,5 +1,6 @@
 """What is trained: the network, its loss and its input, as pure functions of arrays."""
 
+import contextlib
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -10,10 +11,19 @@ import numpy as np
 
 from cnnkit import losses
 from cnnkit.augment import Augment
-from cnnkit.layers import Layer
+from cnnkit.layers import Layer, measure
+from cnnkit.layers.whiten import measures
 from cnnkit.train.optim import Optimizer
+from cnnkit.train.views import Views
 
-DTYPES = {"float32": jnp.float32, "bfloat16": jnp.bfloat16}
+SAMPLE = 5000  # training images that layers may take something from before the training
+
+# What the network computes in, and how exactly products of float32 are taken where the hardware has a choice.
+DTYPES: dict[str, tuple[Any, str | None]] = {
+    "float32": (jnp.float32, "float32"),
+    "tf32": (jnp.float32, "tensorfloat32"),
+    "bfloat16": (jnp.bfloat16, None),
+}
 
 
 class Sums(NamedTuple):
@@ -67,6 +77,8 @@ class Task:
         loss: ``loss(logits, labels) -> [B]`` losses of the examples.
         mean, std: float32 [C]; images become (pixel/255 − mean)/std after augmentation.
         dtype: what the network computes in; parameters and sums stay float32.
+        precision: of its products of float32, as in ``jax.default_matmul_precision``; None leaves it to JAX.
+        views: how evaluation looks at an image; None for once, as it is.
     """
 
     net: Layer
@@ -76,6 +88,8 @@ class Task:
     mean: np.ndarray
     std: np.ndarray
     dtype: Any = jnp.float32
+    precision: str | None = None
+    views: Views | None = None
 
     def init(self, key: jax.Array, shape: tuple[int, ...]) -> Model:
         """A fresh model for images of this shape (before augmentation)."""
@@ -83,26 +97,43 @@ class Task:
         params, state, _ = self.net.init(key, shape)
         return Model(params, state, self.optimizer.init(params))
 
+    def measured(self, model: Model, images: np.ndarray) -> Model:
+        """The model with what its layers take from a sample of the training images uint8 [N, H, W, C]."""
+        if not measures(self.net):
+            return model
+        x = self._normal(self._looked_at(jnp.asarray(images[:SAMPLE])))
+        return model._replace(state=measure(self.net, model.params, model.state, x))
+
     def inputs(self, images: jax.Array) -> jax.Array:
         """Network input from uint8 images [B, H, W, C], as evaluation sees them."""
-        x = images.astype(jnp.float32) / 255
-        return self._normalized(x if self.augment is None else self.augment.test(x))
+        return self._normal(self._looked_at(images)).astype(self.dtype)
 
     def augmented(self, batch: MiniBatch, key: jax.Array) -> jax.Array:
         """Network input from a mini-batch, as training sees it."""
         x = batch.images.astype(jnp.float32) / 255
         if self.augment is not None:
             x = self.augment(key, x, index=batch.index, epoch=batch.epoch)
-        return self._normalized(x)
+        return self._normal(x).astype(self.dtype)
 
-    def _normalized(self, x: jax.Array) -> jax.Array:
-        return ((x - self.mean) / self.std).astype(self.dtype)
+    def _looked_at(self, images: jax.Array) -> jax.Array:
+        x = images.astype(jnp.float32) / 255
+        return x if self.augment is None else self.augment.test(x)
+
+    def _normal(self, x: jax.Array) -> jax.Array:
+        return (x - self.mean) / self.std
 
     def logits(self, params: Any, state: Any, x: jax.Array, key: jax.Array | None, train: bool) -> Any:
         """(logits float32 [B, classes], new state); weights are cast to the computing dtype."""
         params = jax.tree.map(lambda w: w.astype(self.dtype), params)
-        y, state = self.net.apply(params, state, x, key=key, train=train)
+        with self._precisely():
+            y, state = self.net.apply(params, state, x, key=key, train=train)
         return y.astype(jnp.float32), state
+
+    def _precisely(self) -> Any:
+        # A CPU has one precision for float32, and by its name alone programs would differ.
+        if self.precision is None or jax.default_backend() == "cpu":
+            return contextlib.nullcontext()
+        return jax.default_matmul_precision(self.precision)
 
     def gradient(self, model: Model, batch: MiniBatch) -> tuple[Any, Any, Sums]:
         """Gradient of the *sum* of the weighted losses, new state, and sums over one mini-batch."""

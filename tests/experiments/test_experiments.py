@@ -60,6 +60,17 @@ def test_accuracy_against_the_period(folder, capsys):
     assert lines[0].get_xdata().tolist() == curve["seconds"]
 
 
+def test_fast_networks_are_trained_again_and_again_after_one_compilation(folder):
+    outcome = reproduce("fast_cifar10", "smoke", folder)
+    found = {r["figure"]: r for r in outcome.rows}
+    assert found["accuracy"]["n"] == found["seconds"]["n"] == 2
+    assert found["accuracy"]["mean"] > 25  # of ten digits, after eight steps
+    assert found["accuracy"]["found"][0] != found["accuracy"]["found"][1]
+    dots, mean = outcome.figure.axes[0].get_lines()
+    assert dots.get_ydata().tolist() == found["accuracy"]["found"]
+    assert mean.get_ydata()[0] == pytest.approx(found["accuracy"]["mean"], rel=1e-4)
+
+
 def test_warm_start_lies_between_the_periods_that_it_joins(folder, monkeypatch):
     monkeypatch.setattr(job, "_here", lambda: True)  # in this process, as where there are GPUs
     outcome = reproduce("warm_start", "smoke", folder)

@@ -141,6 +141,35 @@ def test_batch_norm_can_do_without_scale_and_shift_and_keeps_float32_statistics(
     np.testing.assert_allclose(np.float32(y).std(0), 1, atol=0.02)
 
 
+def test_half_precision_statistics_of_one_pass_keep_their_digits_about_the_running_mean():
+    layer = layers.batch_norm(momentum=0.0, scale=False, center=False)
+    params, state, _ = layer.init(KEY, (2,))
+    x = jnp.asarray(30 + drawn(500, 2), jnp.bfloat16)
+    exact = np.asarray(x, np.float64)
+    for _ in range(2):  # about 0, then about the mean
+        _, state = layer.apply(params, state, x, train=True)
+        np.testing.assert_allclose(state["mean"], exact.mean(0), rtol=1e-5)
+        np.testing.assert_allclose(state["var"], exact.var(0, ddof=1), rtol=2e-3)
+    np.testing.assert_allclose(state["var"], exact.var(0, ddof=1), rtol=1e-5)
+    dy = jnp.asarray(drawn(500, 2, seed=1), jnp.bfloat16)
+    grad = jax.vjp(lambda x: layer.apply(params, state, x, train=True)[0], x)[1](dy)[0]
+    wide = jnp.asarray(x, jnp.float32)
+    want = jax.vjp(lambda x: layer.apply(params, state, x, train=True)[0], wide)[1](jnp.float32(dy))[0]
+    np.testing.assert_allclose(np.float32(grad), want, atol=0.02)
+
+
+def test_identity_filters_hand_channels_on():
+    layer = layers.conv(5, 3, padding="same", bias=False, init="identity")
+    params, _, _ = layer.init(KEY, (6, 6, 3))
+    x = drawn(2, 6, 6, 3)
+    y, _ = forward(layer, x, params)
+    np.testing.assert_allclose(y[..., :3], x, atol=1e-6)
+    rest = np.asarray(params["w"])[..., 3:]
+    assert 0.9 / 27**0.5 < np.abs(rest).max() <= 1 / 27**0.5
+    with pytest.raises(ValueError, match=re.escape("init='identity' is for the filters of a conv, not for")):
+        layers.dense(3, init="identity").init(KEY, (4,))
+
+
 def test_lrn_divides_by_neighbouring_channels():
     x = 3 * drawn(2, 3, 7)
     y, _ = forward(layers.lrn(3, k=1.0, alpha=0.1, beta=0.5), x)

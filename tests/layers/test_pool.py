@@ -123,3 +123,14 @@ def test_shapes_that_do_not_fit_are_errors_at_init():
     text = "layer 0 (avg_pool 3×3) got 2×5×1: a window of 3 does not fit into 2 + 0 pixels of padding"
     with pytest.raises(ShapeError, match=re.escape(text)):
         serial(avg_pool(3)).init(jax.random.key(0), (2, 5, 1))
+
+
+@pytest.mark.parametrize("case", ["halving", "clipped", "whole"])
+def test_a_gpu_gives_the_gradient_to_the_first_maximum_too(case, monkeypatch):
+    size, stride, padding, pads = CASES[case]
+    layer, x = max_pool(size, stride, padding=padding), with_ties()
+    monkeypatch.setattr(jax, "default_backend", lambda: "gpu")
+    y, back = jax.vjp(lambda x: layer.apply((), (), x)[0], jnp.float32(x))
+    dy = np.random.default_rng(1).standard_normal(y.shape)
+    want = reference.max_pool_gradient(x, dy, size, stride, pads)
+    np.testing.assert_allclose(back(jnp.float32(dy))[0], want, atol=1e-5)
