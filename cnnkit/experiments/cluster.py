@@ -112,10 +112,13 @@ class Cluster:
         waits = {} if self.gpus else {"speeds": [1.0] * nodes, "wait": s["wait"]}
         return {**shared, **waits, **more}
 
+    def timing(self) -> dict[str, Any]:
+        """What a case says that is timed; nothing is to be learned, so that no noise is learned by heart."""
+        return {"windows": self.settings["windows"], "examples": self.settings["examples"], "lr": 1e-4}
+
     def alone_on_a_node(self) -> Found:
         """One node, without anyone to talk to."""
-        case = self.case("1 node", 1, windows=self.settings["windows"], examples=self.settings["examples"])
-        return on_nodes([case], 1, None, self.folder / "1")[0]
+        return on_nodes([self.case("1 node", 1, **self.timing())], 1, None, self.folder / "1")[0]
 
     def timed(self, nodes: int, name: str, rate: Any) -> dict[str, Found]:
         """Every policy on so many nodes over such a link."""
