@@ -113,7 +113,7 @@ class Cluster:
         return {**shared, **waits, **more}
 
     def timing(self) -> dict[str, Any]:
-        """What a case says that is timed; nothing is to be learned, so that no noise is learned by heart."""
+        """What a timed case says: its rate is low, as noise may be what there is to learn."""
         return {"windows": self.settings["windows"], "examples": self.settings["examples"], "lr": 1e-4}
 
     def alone_on_a_node(self) -> Found:
@@ -122,11 +122,8 @@ class Cluster:
 
     def timed(self, nodes: int, name: str, rate: Any) -> dict[str, Found]:
         """Every policy on so many nodes over such a link."""
-        s = self.settings
         cases = [
-            self.case(
-                f"{nodes} {name} {label}", nodes, windows=s["windows"], examples=s["examples"], **policy
-            )
+            self.case(f"{nodes} {name} {label}", nodes, **self.timing(), **policy)
             for label, policy in self.policies.items()
         ]
         found = on_nodes(cases, nodes, rate, self.folder / f"{nodes} {name}".replace(" ", "-"))
