@@ -15,6 +15,7 @@ from cnnkit.parallel import workers as mesh
 from cnnkit.train import settings
 from cnnkit.train.clock import Clocks, Compiled
 from cnnkit.train.diverge import Diverged
+from cnnkit.train.optim import Optimizer
 from cnnkit.train.step import Plan, Progress, Source, local_steps
 from cnnkit.train.task import Model, Task, epoch_key, init_key
 
@@ -72,7 +73,7 @@ class Flock:
 
     def compile(self) -> None:
         """Compile the program before it is needed, perhaps beside those of others."""
-        self._program.program(*self._arguments([0] * self.group, 0, 1, None, None)[0])
+        self._program.program(*self._arguments([0] * self.group, 0, 1, None, self.task.optimizer.rates)[0])
 
     def train(
         self,
@@ -80,6 +81,7 @@ class Flock:
         epochs: int,
         *,
         part: np.ndarray | None = None,
+        optimizer: Optimizer | None = None,
         say: Callable[[str], None] = lambda text: None,
     ) -> list[Trained]:
         """A model for each seed, trained to the last epoch, group by group.
@@ -88,6 +90,7 @@ class Flock:
             seeds: of the models.
             epochs: how often the examples are gone through.
             part: numbers of the examples to learn from; all when left out.
+            optimizer: whose rates are taken in place of the task's; of the same kind, so that nothing is compiled.
             say: is told of each group that is done.
 
         Raises:
@@ -98,16 +101,17 @@ class Flock:
             now = list(seeds[begin : begin + self.group])
             # A program has as many models as it has: the last group's empty places are filled and forgotten.
             full = now + [now[0]] * (self.group - len(now))
-            done += self._train(full, settings.count("epochs", epochs), part)[: len(now)]
+            rates = (optimizer or self.task.optimizer).rates
+            done += self._train(full, settings.count("epochs", epochs), part, rates)[: len(now)]
             last = [trained.rows[-1] for trained in done[begin:]]
             accuracy = 100 * np.mean([row["train_accuracy"] for row in last])
             say(f"{len(done)} of {len(seeds)} trained, training accuracy {accuracy:.2f} %")
         return done
 
-    def _train(self, seeds: list[int], epochs: int, part: np.ndarray | None) -> list[Trained]:
+    def _train(self, seeds: list[int], epochs: int, part: np.ndarray | None, rates: Any) -> list[Trained]:
         progress, rows = None, [[] for _ in seeds]  # type: ignore[var-annotated]
         for epoch in range(epochs):
-            arguments, plan = self._arguments(seeds, epoch, epochs, part, progress)
+            arguments, plan = self._arguments(seeds, epoch, epochs, part, rates, progress)
             program = self._program.program(*arguments)
             with self.clocks.measure("train"):
                 progress, books = program(*arguments)
@@ -134,9 +138,15 @@ class Flock:
         return [Trained(seed, one(i), each) for i, (seed, each) in enumerate(zip(seeds, rows, strict=True))]
 
     def _arguments(
-        self, seeds: list[int], epoch: int, epochs: int, part: np.ndarray | None, progress: Any
+        self,
+        seeds: list[int],
+        epoch: int,
+        epochs: int,
+        part: np.ndarray | None,
+        rates: Any,
+        progress: Any = None,
     ) -> tuple[tuple[Any, ...], Plan]:
-        plans = [self._lay_out(seed, epoch, epochs, part) for seed in seeds]
+        plans = [self._lay_out(seed, epoch, epochs, part, rates) for seed in seeds]
         keys = jnp.stack([plan.key for plan in plans])
         host = [plan._replace(key=()) for plan in plans]  # type: ignore[arg-type]  # put back below
         stacked = jax.tree.map(lambda *leaves: np.stack(leaves), *host)._replace(key=keys)
@@ -152,11 +162,11 @@ class Flock:
         count = -(-(len(self.examples.labels) if part is None else len(part)) // self.batch)
         return (progress, self._source, stacked, jnp.int32(0), jnp.int32(count)), plans[0]
 
-    def _lay_out(self, seed: int, epoch: int, epochs: int, part: np.ndarray | None) -> Plan:
+    def _lay_out(self, seed: int, epoch: int, epochs: int, part: np.ndarray | None, rates: Any) -> Plan:
         """An epoch of one model, with as many rows as the whole of the examples takes."""
         n = len(self.examples.labels) if part is None else len(part)
         index, weight = batches(n, self.batch, seed, epoch)
-        lr, momentum = self.task.optimizer.rates(epoch + np.arange(len(index)) / len(index), epochs)
+        lr, momentum = rates(epoch + np.arange(len(index)) / len(index), epochs)
         if part is not None:
             index = np.asarray(part, np.int32)[index]
         more = self._rows - len(index)

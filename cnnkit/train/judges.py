@@ -78,17 +78,28 @@ class Seer:
     Args:
         task: network and input.
         clocks: whose ``evaluate`` runs meanwhile.
-        batch: images at a time.
+        batch: images at a time; what suits the device when left out.
     """
 
-    def __init__(self, task: Task, clocks: Clocks | None = None, batch: int = 500) -> None:
-        self._clocks, self._batch = clocks or Clocks(), batch
+    def __init__(self, task: Task, clocks: Clocks | None = None, batch: int | None = None) -> None:
+        self._clocks, self._batch = (
+            clocks or Clocks(),
+            batch or (500 if jax.default_backend() == "cpu" else 2000),
+        )
         self._program = Compiled(functools.partial(chances_in_views, task), self._clocks)
+
+    def compile(self, model: Model, images: np.ndarray, seen: np.ndarray = PLAIN) -> None:
+        """Compile for so many images and views before they come, perhaps beside other programs."""
+        self._program.program(*self._arguments(model, images, seen))
+
+    def _arguments(self, model: Model, images: np.ndarray, seen: np.ndarray) -> tuple[Any, ...]:
+        index, _ = padded_batches(len(images), min(self._batch, len(images)))
+        # From the host always, as a program is compiled for arrays of one kind.
+        return (*jax.device_get((model.params, model.state)), images, index, seen)
 
     def __call__(self, model: Model, images: np.ndarray, seen: np.ndarray = PLAIN) -> np.ndarray:
         """float32 [V, N, classes] of images uint8 [N, H, W, C]."""
-        index, _ = padded_batches(len(images), min(self._batch, len(images)))
-        arguments = (model.params, model.state, images, index, seen)
+        arguments = self._arguments(model, images, seen)
         program = self._program.program(*arguments)
         with self._clocks.measure("evaluate"):
             found = np.asarray(program(*arguments))

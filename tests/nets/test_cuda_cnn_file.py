@@ -284,7 +284,7 @@ def test_files_that_are_not_there_or_do_not_fit_the_images(read, tmp_path):
         read(MNIST, (32, 32, 3))
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=80, deadline=None)
 @given(st.data())
 def test_whatever_becomes_of_a_file_it_is_a_network_or_a_clear_error(tmp_path_factory, data):
     """Cut, double, swap or overwrite parts of a good file."""
@@ -316,7 +316,7 @@ def test_whatever_becomes_of_a_file_it_is_a_network_or_a_clear_error(tmp_path_fa
         assert found.net.parts[-1].kind == "dense"
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(st.text(alphabet="#[];=AB1 \n", max_size=60))
 def test_text_of_any_kind_is_taken_apart_or_refused(text):
     try:

@@ -1,0 +1,387 @@
+"""MNIST as exactly as can be: single networks, and committees of networks that differ in their kernels."""
+
+import itertools
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from cnnkit.experiments.base import Experiment, Row
+from cnnkit.experiments.trials import Book, Trial, best, chain, compile_all, figures, right, surprise
+
+# Rows of the views in which images are judged, and which of them make a choice of views.
+_LOOKS = {
+    "as it is": [0],
+    "shifted": range(5),
+    "turned": [0, 5, 6],
+    "scaled": [0, *range(7, 15)],
+    "all": range(15),
+}
+
+
+def looks(strengths: Mapping[str, float]) -> np.ndarray:
+    """The image as it is, shifted towards the 4 corners, turned both ways, and at 8 other scales: [15, 6]."""
+    from cnnkit.train.judges import looks
+
+    shifted, turned = looks(shift=strengths["pixels"]), looks(degrees=strengths["degrees"])
+    return np.concatenate([shifted, turned[1:], looks(percent=strengths["percent"])[1:]])
+
+
+def run(settings: Mapping[str, Any], folder: Path) -> list[Row]:
+    """Choose on held-out images, then train on all, and judge once by the test set."""
+    return Search(settings, folder).run()
+
+
+class Search:
+    """The choices one after another, and what is trained by them.
+
+    Args:
+        settings: of a preset.
+        folder: where rows are kept as they come.
+    """
+
+    def __init__(self, settings: Mapping[str, Any], folder: Path) -> None:
+        from cnnkit.data import load
+
+        self.settings, self.data = settings, load(settings["data"])
+        self.book = Book(folder, print if settings["say"] else None)
+        self.looks = looks(settings["views"])
+        self.nets = list(settings["nets"])
+        self._trials: dict[tuple[str, str], Trial] = {}
+        self.compile_seconds = 0.0
+
+    def run(self) -> list[Row]:
+        """All rows."""
+        augmentation, epochs, found = self._recipe()
+        single, members, votes = self._members(augmentation, epochs, found)
+        self.book.add(figures("all programs", "compile_seconds", [self.compile_seconds], "s"))
+        self._test(augmentation, epochs, single, members, votes)
+        return self.book.rows
+
+    def trial(self, net: str, augmentation: str) -> Trial:
+        """A recipe's trial, made once."""
+        from cnnkit import nets
+        from cnnkit.train import optim
+
+        s = self.settings
+        if (net, augmentation) not in self._trials:
+            same = [t for (other, _), t in self._trials.items() if other == net]
+            self._trials[net, augmentation] = Trial(
+                self.data,
+                s["hold"],
+                nets.unpooled(len(self.data.classes), decay=s["decay"], **s["nets"][net]),
+                looks=self.looks,
+                seer=same[0].seer if same else None,
+                batch=s["batch"],
+                dtype=s["dtype"],
+                optimizer=optim.sgd(optim.one_cycle(s["lr"]), nesterov=True),
+                augment=chain(s["augmentations"][augmentation]),
+            )
+        return self._trials[net, augmentation]
+
+    def _compile(self, pairs: Sequence[tuple[str, str]]) -> None:
+        self.compile_seconds += compile_all([self.trial(*pair) for pair in pairs])
+
+    def _recipe(self) -> tuple[str, int, dict[str, Any]]:
+        """Augmentation, then epochs, by one network on held-out images; what was trained by the choice is kept."""
+        s, net = self.settings, self.settings["try_with"]
+        seeds = range(s["tries"])
+        self._compile([(net, name) for name in s["augmentations"]])
+        rows, kept = [], {}
+        for name in s["augmentations"]:
+            kept[name], row = self._try(net, name, s["epochs"][0], seeds)
+            rows.append(row)
+        augmentation = best(rows)["augmentation"]
+        self.book.write()
+        rows = [next(r for r in rows if r["chosen"])]
+        by_epochs = {s["epochs"][0]: kept[augmentation]}
+        for epochs in s["epochs"][1:]:
+            by_epochs[epochs], row = self._try(net, augmentation, epochs, seeds)
+            rows.append(row)
+        epochs = best(rows)["epochs"]
+        self.book.write()
+        return augmentation, epochs, {net: by_epochs[epochs]}
+
+    def _try(self, net: str, augmentation: str, epochs: int, seeds: Sequence[int]) -> tuple[np.ndarray, Row]:
+        trial = self.trial(net, augmentation)
+        trained, chances = trial.held_out(seeds, epochs)
+        values = [right(one[0], trial.held.labels) for one in chances]
+        row = figures(
+            f"choice: {net}, {augmentation}, {epochs} epochs",
+            "held_out_accuracy",
+            values,
+            "%",
+            net=net,
+            augmentation=augmentation,
+            strengths=self.settings["augmentations"][augmentation],
+            epochs=epochs,
+            train_accuracy=round(100 * float(np.mean([t.rows[-1]["train_accuracy"] for t in trained])), 3),
+        )
+        self.book.add(row)
+        return chances, row
+
+    def _members(
+        self, augmentation: str, epochs: int, found: dict[str, Any]
+    ) -> tuple[str, list[str], tuple[str, str]]:
+        """Which network is best alone, and which together, in which views and by which vote."""
+        s, rows = self.settings, []
+        self._compile([(net, augmentation) for net in self.nets if net not in found])
+        for net in self.nets:
+            if net not in found:
+                found[net], _ = self._try(net, augmentation, epochs, range(s["tries"]))
+        labels = self.trial(self.nets[0], augmentation).held.labels
+        for net in self.nets:
+            values = [right(one[0], labels) for one in found[net]]
+            rows.append(figures(f"choice: single, {net}", "held_out_accuracy", values, "%", net=net))
+        single = best(rows)["net"]
+        self.book.add(*rows)
+        together = []
+        for size in range(1, len(self.nets) + 1):
+            for members in itertools.combinations(self.nets, size):
+                chances = np.concatenate([found[net] for net in members])
+                together += [
+                    self._together(members, chances, labels, name, how)
+                    for name in _LOOKS
+                    for how in s["votes"]
+                ]
+        chosen = best(together, "surprise")
+        # Of a hundred ways to ask them, those that were nearly chosen tell enough.
+        together.sort(key=lambda r: (-r["mean"], r["surprise"]))
+        self.book.add(*together[: s["shown"]])
+        return single, chosen["members"], (chosen["views"], chosen["vote"])
+
+    def _together(
+        self, members: Sequence[str], chances: np.ndarray, labels: np.ndarray, name: str, how: str
+    ) -> Row:
+        said = _vote(chances, name, how)
+        return figures(
+            f"choice: committee of {' and '.join(members)}, {name}, {how} votes",
+            "held_out_accuracy",
+            [right(said, labels)],
+            "%",
+            members=list(members),
+            views=name,
+            vote=how,
+            surprise=round(surprise(said, labels), 5),
+            size=len(chances),
+        )
+
+    def _test(
+        self, augmentation: str, epochs: int, single: str, members: list[str], votes: tuple[str, str]
+    ) -> None:
+        """Committee after committee, none of whose members is in another, while there is time."""
+        s, begun = self.settings, len(self.book.rows)
+        made = Made(self.data.test.labels, augmentation, epochs, single, members, s["each"], votes)
+        for i in range(s["committees"]):
+            if i >= s["least"] and self.book.seconds > s["limit_s"]:
+                break
+            seeds = range(1000 + i * s["each"], 1000 + (i + 1) * s["each"])
+            before = {net: self.trial(net, augmentation).seconds for net in members}
+            found = {net: self.trial(net, augmentation).tested(seeds, epochs) for net in members}
+            made.add(found, sum(self.trial(net, augmentation).seconds - before[net] for net in members))
+            del self.book.rows[begun:]
+            self.book.add(*made.rows())
+        # Alone, a network is judged by more seeds than there are members of its kind.
+        more = max(0, s["singles"] - len(made.alone.get(single, ())))
+        if more:
+            made.add({single: self.trial(single, augmentation).tested(range(2000, 2000 + more), epochs)})
+            del self.book.rows[begun:]
+            self.book.add(*made.rows())
+
+
+class Made:
+    """What was trained for the test, as rows.
+
+    Args:
+        labels: of the test set.
+        augmentation, epochs, single, members, each, votes: as they were chosen.
+    """
+
+    def __init__(
+        self,
+        labels: np.ndarray,
+        augmentation: str,
+        epochs: int,
+        single: str,
+        members: list[str],
+        each: int,
+        votes: tuple[str, str],
+    ) -> None:
+        self.labels, self.single, self.members, self.votes = labels, single, members, votes
+        self.recipe = {"augmentation": augmentation, "epochs": epochs}
+        self.together = {"members": members, "each": each, "views": votes[0], "vote": votes[1]}
+        self.alone: dict[str, list[np.ndarray]] = {}
+        self.curves: dict[str, list[list[float]]] = {}
+        self.said: list[np.ndarray] = []
+        self.seconds: list[float] = []
+
+    def add(self, found: Mapping[str, tuple[list[Any], np.ndarray]], seconds: float | None = None) -> None:
+        """A committee's members by their net, or with no seconds networks that are in none."""
+        for net, (trained, chances) in found.items():
+            self.alone.setdefault(net, []).extend(chances)
+            curves = [[100 * row["train_accuracy"] for row in one.rows] for one in trained]
+            self.curves.setdefault(net, []).extend(curves)
+        if seconds is not None:
+            together = np.concatenate([chances for _, chances in found.values()])
+            self.said.append(_vote(together, *self.votes))
+            self.seconds.append(seconds)
+
+    def rows(self) -> list[Row]:
+        """Of each kind of network alone, and of the committees."""
+        labels, rows = self.labels, []
+        for net, chances in self.alone.items():
+            more = {**self.recipe, "chosen": net == self.single}
+            curve = np.mean(self.curves[net], 0).round(3).tolist()
+            plain = [right(one[0], labels) for one in chances]
+            rows.append(figures(f"single {net}", "accuracy", plain, "%", **more, train_curve=curve))
+            if self.votes[0] != "as it is":
+                seen = [right(_vote(one[None], *self.votes), labels) for one in chances]
+                rows.append(figures(f"single {net}, views {self.votes[0]}", "accuracy", seen, "%", **more))
+        exact = [right(one, labels) for one in self.said]
+        more = {**self.together, **self.recipe, **_wrong(self.said, labels)}
+        return [
+            *rows,
+            figures("committee", "accuracy", exact, "%", **more),
+            figures("committee", "seconds", self.seconds, "s", **self.together),
+        ]
+
+
+def _vote(chances: np.ndarray, views: str, how: str) -> np.ndarray:
+    """What members [M, V, N, classes] say together in these views."""
+    from cnnkit.train.judges import vote
+
+    chosen = chances[:, list(_LOOKS[views])]
+    return vote(chosen.reshape(-1, *chosen.shape[2:]), how)
+
+
+def _wrong(said: Sequence[np.ndarray], labels: np.ndarray) -> dict[str, Any]:
+    """Which test images the first committee gets wrong, in how many committees each is, and its confusion."""
+    first = said[0].argmax(-1)
+    often = sum((one.argmax(-1) != labels).astype(int) for one in said)
+    wrong = np.flatnonzero(first != labels)
+    classes = said[0].shape[-1]
+    counts = np.bincount(labels * classes + first, minlength=classes**2).reshape(classes, classes)
+    rows = [[int(i), int(labels[i]), int(first[i]), int(often[i])] for i in wrong]
+    return {"wrong": rows, "confusion": counts.tolist()}
+
+
+def figure(rows: list[Row]) -> Any:
+    """Every seed's test accuracy, alone and together; and the training curves."""
+    from cnnkit.notebook import style
+
+    picture, (left, right_) = style.figure(7.0, 2.9, columns=2)
+    found = [r for r in rows if r["figure"] == "accuracy" and "views" not in r["case"]]
+    for y, r in enumerate(found):
+        color = style.COLORS[y % len(style.COLORS)]
+        spread = np.linspace(-0.18, 0.18, len(r["samples"])) if len(r["samples"]) > 1 else [0.0]
+        left.plot(r["samples"], y + np.asarray(spread), "o", color=color, markersize=3, alpha=0.7)
+        left.plot([r["mean"]] * 2, [y - 0.3, y + 0.3], color=color, linewidth=1.6)
+        left.annotate(f"{r['mean']:.2f}", (r["mean"], y + 0.32), fontsize=8, color=style.TEXT, ha="center")
+        if "train_curve" in r:
+            epochs = range(1, 1 + len(r["train_curve"]))
+            line = style.LINES[y % len(style.LINES)]
+            right_.plot(
+                epochs,
+                100 - np.array(r["train_curve"]),
+                color=color,
+                linestyle=line,
+                linewidth=1.4,
+                label=r["case"],
+            )
+    left.set_yticks(range(len(found)), [f"{r['case']} (n = {r['n']})" for r in found])
+    left.set_ylim(-0.6, len(found) - 0.1)
+    style.label(left, "test accuracy, last epoch (%)")
+    right_.set_yscale("log")
+    style.label(right_, "epoch", "training error (%)")
+    style.legend(right_)
+    return picture
+
+
+_THESIS = {"percent": 12, "degrees": 12, "elastic": 3.4}
+_DIGITS = {
+    "data": "digits",
+    "hold": 360,
+    "batch": 64,
+    "dtype": "float32",
+    "lr": 0.1,
+    "decay": 1e-3,
+    "views": {"pixels": 0.5, "degrees": 6, "percent": 6},
+    "votes": ["soft", "hard"],
+    "shown": 6,
+    "limit_s": 600,
+    "least": 2,
+    "singles": 2,
+    "say": False,
+}
+
+EXPERIMENT = Experiment(
+    name="mnist_accuracy",
+    title="MNIST: single networks and committees",
+    source="thesis, section 4.5; CUDA-CNN",
+    presets={
+        "smoke": {
+            **_DIGITS,
+            "nets": {"kernel 3": {"kernel": 3, "features": [4]}, "kernel 5": {"kernel": 5, "features": []}},
+            "augmentations": {"turned": {"degrees": 12}},
+            "try_with": "kernel 5",
+            "epochs": [2],
+            "tries": 1,
+            "each": 1,
+            "committees": 2,
+        },
+        "small": {
+            **_DIGITS,
+            "nets": {
+                "kernel 3": {"kernel": 3, "features": [16, 32]},
+                "kernel 5": {"kernel": 5, "features": [32]},
+                "kernel 7": {"kernel": 7, "features": [48]},
+            },
+            "augmentations": {
+                "thesis": {**_THESIS, "elastic": 1.0},
+                "thesis, shifted": {**_THESIS, "elastic": 1.0, "pixels": 0.5},
+            },
+            "try_with": "kernel 3",
+            "epochs": [20, 40],
+            "tries": 3,
+            "each": 2,
+            "committees": 3,
+        },
+        "full": {
+            "data": "mnist",
+            "hold": 10_000,
+            "batch": 256,
+            "dtype": "bfloat16",
+            "lr": 0.2,
+            "decay": 5e-4,
+            "views": {"pixels": 1, "degrees": 6, "percent": 5},
+            "votes": ["soft", "hard"],
+            "shown": 10,
+            "limit_s": 180,
+            "least": 3,
+            "singles": 10,
+            "say": True,
+            "nets": {f"kernel {k}": {"kernel": k} for k in (3, 5, 7)},
+            "augmentations": {
+                "thesis": _THESIS,
+                "thesis, shifted": {**_THESIS, "pixels": 2},
+                "turned and shifted": {"degrees": 20, "pixels": 2.8},
+            },
+            "try_with": "kernel 5",
+            "epochs": [8, 16],
+            "tries": 2,
+            "each": 2,
+            "committees": 5,
+        },
+    },
+    run=run,
+    figure=figure,
+    originals={("committee", "accuracy"): 99.81},
+    shown=("accuracy", "seconds", "compile_seconds"),
+    note=(
+        "Accuracy of the last epoch on the test set, which no choice has seen: augmentation, epochs, members, views and "
+        "vote were chosen on held-out training images, whose figures are in the file. Committees have no member in "
+        "common; their seconds are those of training all members, one after another, without compiling. The thesis's "
+        "figure is of its best epoch and best members on the test set."
+    ),
+)
