@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from cnnkit.experiments import cluster, reproduce
+from cnnkit.experiments import cluster, reproduce, saved
 from cnnkit.experiments.scaling import fitted, rate_for
 from cnnkit.lab import units
 from cnnkit.parallel.cost import Link, RoundCost
@@ -95,6 +95,15 @@ def test_the_table_has_the_works_two_figures_and_says_that_they_do_not_go_togeth
     assert [ax.get_visible() for ax in outcome.figure.axes] == [True] * 4
     bars = outcome.figure.axes[0].patches
     assert bars[-1].get_height() == value(outcome, "4 sync47 hide", "of_one_node")
+
+
+def test_what_was_saved_comes_back_as_it_was(outcome):
+    again = saved.read("cluster", outcome.folder)
+    assert again.rows == outcome.rows
+    assert str(again) == str(outcome)
+    assert [len(ax.get_lines()) for ax in again.figure.axes] == [
+        len(ax.get_lines()) for ax in outcome.figure.axes
+    ]
 
 
 def test_what_cannot_be_is_said(tmp_path, monkeypatch):
