@@ -118,7 +118,9 @@ class Cluster:
 
     def alone_on_a_node(self) -> Found:
         """One node, without anyone to talk to."""
-        return on_nodes([self.case("1 node", 1, **self.timing())], 1, None, self.folder / "1")[0]
+        # Rounds of a single worker have an end too; long ones cost what plain training does.
+        case = self.case("1 node", 1, **self.timing(), fetch=64)
+        return on_nodes([case], 1, None, self.folder / "1")[0]
 
     def timed(self, nodes: int, name: str, rate: Any) -> dict[str, Found]:
         """Every policy on so many nodes over such a link."""
