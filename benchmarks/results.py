@@ -81,6 +81,17 @@ def write(
     return path
 
 
+def update(
+    name: str, rows: Iterable[Mapping[str, Any]], *, packages: Sequence[str] = (), folder: Path = FOLDER
+) -> Path:
+    """`write`, with what the file has of other cases and figures kept, where the same machine measured it."""
+    rows, kept = list(rows), []
+    if (folder / f"{name}.json").exists() and (then := read(name, folder))["machine"] == machine():
+        new = {(row["case"], row["figure"]) for row in rows}
+        kept = [row for row in then["rows"] if (row["case"], row["figure"]) not in new]
+    return write(name, [*kept, *rows], packages=packages, folder=folder)
+
+
 def read(name: str, folder: Path = FOLDER) -> dict[str, Any]:
     """What `write` wrote under that name."""
     return json.loads((folder / f"{name}.json").read_text(encoding="utf-8"))

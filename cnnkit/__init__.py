@@ -67,6 +67,7 @@ if TYPE_CHECKING:  # the table below, for editors and type checkers
     from cnnkit.notebook import plots
     from cnnkit.parallel import fetch, workers
     from cnnkit.train import optim
+    from cnnkit.train.kept import keep_compiled
     from cnnkit.train.run import Run
 
 _ROOMS = "augment data experiments graph lab layers losses nets notebook parallel record train"
@@ -84,6 +85,7 @@ _NAMES = {
         inception local
         leaky_relu lrn max_pool nin relu residual scaled_tanh serial sigmoid silu softmax summary tanh whiten
     """,
+    "cnnkit.train.kept": "keep_compiled",
     "cnnkit.train.run": "Run",
 }
 _HOMES = {name: home for home, names in _NAMES.items() for name in names.split()}

@@ -65,13 +65,13 @@ def homes(source: Source, folder: str | os.PathLike | None = None) -> list[Path]
     if folder is not None:
         root = Path(folder).expanduser()
         return [root, *(root / name for name in names)]
-    roots = [*_writable_roots(), Path.cwd() / "data", _cache(), SYSTEM]
+    roots = [*_writable_roots(), Path.cwd() / "data", user_cache(), SYSTEM]
     return list(dict.fromkeys(root / name for root in roots for name in names))
 
 
 def target(source: Source, folder: str | os.PathLike | None = None) -> Path:
     """The folder that a set is fetched into."""
-    root = Path(folder).expanduser() if folder is not None else [*_writable_roots(), _cache()][0]
+    root = Path(folder).expanduser() if folder is not None else [*_writable_roots(), user_cache()][0]
     return root / source.name
 
 
@@ -90,7 +90,8 @@ def _writable_roots() -> list[Path]:
     return roots
 
 
-def _cache() -> Path:
+def user_cache() -> Path:
+    """Where what can be had again is kept for this user."""
     import pooch
 
     return Path(pooch.os_cache("cnnkit"))

@@ -19,7 +19,7 @@ def places(tmp_path, monkeypatch):
     monkeypatch.setenv("CNNKIT_DATA", str(tmp_path))
     monkeypatch.setattr(files, "PROJECT", tmp_path / "project")
     monkeypatch.setattr(files, "SYSTEM", tmp_path / "system")
-    monkeypatch.setattr(files, "_cache", lambda: tmp_path / "cache")
+    monkeypatch.setattr(files, "user_cache", lambda: tmp_path / "cache")
     return tmp_path
 
 
