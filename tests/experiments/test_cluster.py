@@ -57,7 +57,7 @@ def test_the_link_is_set_so_that_synchronous_training_has_its_part_of_a_node(out
     # Exchanges of 12 and 9.6 MB at 100 Mbit/s.
     assert value(outcome, "4 100mbit hide", "over_sync") > 12.34
     assert value(outcome, "4 unshaped hide", "of_one_node") == pytest.approx(4 * 0.03 / 0.032, rel=1e-2)
-    assert value(outcome, "4 1gbit sync", "of_no_link") == pytest.approx(0.032 / (0.032 + 0.0502), rel=1e-2)
+    assert value(outcome, "4 1gbit sync", "of_no_link") == pytest.approx(0.03025 / (0.032 + 0.0502), rel=1e-2)
 
 
 def test_a_model_of_one_and_two_nodes_foretells_four(outcome):
