@@ -7,7 +7,17 @@ from typing import Any
 import numpy as np
 
 from cnnkit.experiments.base import Experiment, Row
-from cnnkit.experiments.trials import Book, Trial, best, chain, compile_all, decayed, figures, right
+from cnnkit.experiments.trials import (
+    Book,
+    Trial,
+    best,
+    by_workers,
+    chain,
+    compile_all,
+    decayed,
+    figures,
+    right,
+)
 
 
 def run(settings: Mapping[str, Any], folder: Path) -> list[Row]:
@@ -42,7 +52,8 @@ class Nets:
             self._choose(name)
         self.book.add(figures("all programs", "compile_seconds", [took], "s"))
         self._test()
-        self._by_workers()
+        for name in self.settings["workers"]["cases"]:
+            self.by_workers(name, self.settings["workers"])
         self._fast()
         return self.book.rows
 
@@ -137,22 +148,11 @@ class Nets:
             rows.insert(1, figures(f"{name}, {views} views", "accuracy", seen, "%", **more))
         return rows
 
-    def _by_workers(self) -> None:
-        """The same network through workers that take local steps, by turns on this device."""
-        from cnnkit.experiments.virtual import Turns
-
-        w = self.settings["workers"]
-        for name in w["cases"]:
-            case, way = self.cases[name], self.chosen[name]
-            trial = self.trial(name, way["decay"])
-            batch = case["batch"] // w["count"]
-            turns = Turns(trial.task, self.data.train, batch, w["count"], w["fetch"])
-            made = [turns.train(1000 + seed, case["epochs"]) for seed in range(w["seeds"])]
-            said = [trial.seer(model, self.data.test.images)[0] for model, _ in made]
-            values = [right(one, self.data.test.labels) for one in said]
-            title = f"{name}, {w['count']} workers, {w['fetch']}"
-            exchanges = made[0][1][-1]["exchanges"] if made else 0
-            self.book.add(figures(title, "accuracy", values, "%", exchanges=exchanges, batch=batch))
+    def by_workers(self, name: str, workers: Mapping[str, Any]) -> None:
+        """A network in the way that was chosen, through workers that take local steps."""
+        case, way = self.cases[name], self.chosen[name]
+        optimizer = self.optimizer(name, way["lr"])
+        self.book.add(by_workers(self.trial(name, way["decay"]), name, workers, case["epochs"], optimizer))
 
     def _fast(self) -> None:
         from cnnkit.experiments.fast_cifar10 import recipe, timed
@@ -211,7 +211,7 @@ _CUDA_CNN = {
     "augment": {"crop": 24, "flip": 1},
     "views": {"shift": 4, "flip": True},
 }
-_NONE = {"count": 2, "fetch": "warm_start(1, 8, epochs=1)", "seeds": 0, "cases": []}
+_NONE: dict[str, Any] = {"count": 2, "fetch": "warm_start(1, 8, epochs=1)", "seeds": 0, "cases": []}
 
 EXPERIMENT = Experiment(
     name="cifar10_accuracy",

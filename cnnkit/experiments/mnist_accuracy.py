@@ -8,7 +8,17 @@ from typing import Any
 import numpy as np
 
 from cnnkit.experiments.base import Experiment, Row
-from cnnkit.experiments.trials import Book, Trial, best, chain, compile_all, figures, right, surprise
+from cnnkit.experiments.trials import (
+    Book,
+    Trial,
+    best,
+    by_workers,
+    chain,
+    compile_all,
+    figures,
+    right,
+    surprise,
+)
 
 # Rows of the views in which images are judged, and which of them make a choice of views.
 _LOOKS = {
@@ -57,7 +67,13 @@ class Search:
         single, members, votes = self._members(augmentation, epochs, found)
         self.book.add(figures("all programs", "compile_seconds", [self.compile_seconds], "s"))
         self._test(augmentation, epochs, single, members, votes)
+        if self.settings["workers"]["seeds"]:
+            self.by_workers(single, augmentation, epochs, self.settings["workers"])
         return self.book.rows
+
+    def by_workers(self, net: str, augmentation: str, epochs: int, workers: Mapping[str, Any]) -> None:
+        """A network alone, through workers that take local steps."""
+        self.book.add(by_workers(self.trial(net, augmentation), f"single {net}", workers, epochs))
 
     def trial(self, net: str, augmentation: str) -> Trial:
         """A recipe's trial, made once."""
@@ -298,6 +314,7 @@ def figure(rows: list[Row]) -> Any:
     return picture
 
 
+_WORKERS = {"count": 2, "fetch": "warm_start(1, 8, epochs=1)", "seeds": 0}
 _THESIS = {"percent": 12, "degrees": 12, "elastic": 3.4}
 _DIGITS = {
     "data": "digits",
@@ -312,6 +329,7 @@ _DIGITS = {
     "limit_s": 600,
     "least": 2,
     "singles": 2,
+    "workers": _WORKERS,
     "say": False,
 }
 
@@ -360,6 +378,7 @@ EXPERIMENT = Experiment(
             "limit_s": 180,
             "least": 3,
             "singles": 10,
+            "workers": _WORKERS,
             "say": True,
             "nets": {f"kernel {k}": {"kernel": k} for k in (3, 5, 7)},
             "augmentations": {

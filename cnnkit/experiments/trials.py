@@ -14,6 +14,7 @@ import numpy as np
 from cnnkit.data import Dataset, Split
 from cnnkit.data.dataset import stratified
 from cnnkit.experiments.base import Row, row
+from cnnkit.experiments.virtual import Turns
 from cnnkit.layers import Layer, rebuild
 from cnnkit.record.folder import write_whole
 from cnnkit.train.clock import Clocks
@@ -84,6 +85,28 @@ class Trial:
     def seconds(self) -> float:
         """Spent in training so far, without compiling."""
         return self.clocks.seconds["train"]
+
+
+def by_workers(
+    trial: Trial, name: str, workers: Mapping[str, Any], epochs: int, optimizer: Optimizer | None = None
+) -> Row:
+    """A trial's network through workers that take local steps, by turns on this device.
+
+    Args:
+        trial: of the network.
+        name: what the row calls it.
+        workers: ``count``, ``fetch`` and ``seeds``; each worker's batch is the trial's divided by count.
+        epochs: how often the training set is gone through.
+        optimizer: whose rates are taken in place of the trial's.
+    """
+    count, fetch = workers["count"], workers["fetch"]
+    batch = trial.flock.batch // count
+    turns = Turns(trial.task, trial.data.train, batch, count, fetch)
+    made = [turns.train(1000 + seed, epochs, optimizer) for seed in range(workers["seeds"])]
+    test = trial.data.test
+    values = [right(trial.seer(model, test.images)[0], test.labels) for model, _ in made]
+    more = {"exchanges": made[0][1][-1]["exchanges"], "batch": batch, "epochs": epochs}
+    return figures(f"{name}, {count} workers, {fetch}", "accuracy", values, "%", **more)
 
 
 def compile_all(trials: Sequence[Trial]) -> float:

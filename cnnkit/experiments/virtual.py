@@ -13,6 +13,7 @@ from cnnkit.layers import in_loop
 from cnnkit.parallel.fetch import RoundView, as_policy
 from cnnkit.train import round as rounds
 from cnnkit.train.clock import Clocks, Compiled
+from cnnkit.train.optim import Optimizer
 from cnnkit.train.round import Carry, Rules
 from cnnkit.train.step import Plan, Source
 from cnnkit.train.task import Model, Sums, Task, epoch_key, init_key
@@ -46,14 +47,23 @@ class Turns:
         self._source = jax.device_put(Source(*map(np.asarray, examples)))
         self._program = Compiled(functools.partial(_epoch, task, self.rules), self.clocks, donate=(0,))
 
-    def train(self, seed: int, epochs: int) -> tuple[Model, list[dict[str, Any]]]:
-        """The model after the last epoch, on the host, and a row for each epoch."""
+    def train(
+        self, seed: int, epochs: int, optimizer: Optimizer | None = None
+    ) -> tuple[Model, list[dict[str, Any]]]:
+        """The model after the last epoch, on the host, and a row for each epoch.
+
+        Args:
+            seed: of the model.
+            epochs: how often the examples are gone through.
+            optimizer: whose rates are taken in place of the task's; of the same kind, so that nothing is compiled.
+        """
+        rates = (optimizer or self.task.optimizer).rates
         model = self.task.init(init_key(seed), self.shape)
         carry = rounds.fresh(self.task, self.rules, model)
         carry = carry._replace(own=jax.tree.map(lambda leaf: jnp.stack([leaf] * self.workers), carry.own))
         rows, exchanges = [], 0
         for epoch in range(epochs):
-            plan, firsts, counts, number = self._lay_out(seed, epoch, epochs, exchanges)
+            plan, firsts, counts, number = self._lay_out(seed, epoch, epochs, exchanges, rates)
             arguments = (_cleared(carry), self._source, plan, firsts, counts, np.int32(number))
             program = self._program.program(*arguments)
             with self.clocks.measure("train"):
@@ -66,11 +76,11 @@ class Turns:
         return jax.device_get(carry.common.model), rows
 
     def _lay_out(
-        self, seed: int, epoch: int, epochs: int, done: int
+        self, seed: int, epoch: int, epochs: int, done: int, rates: Any
     ) -> tuple[Plan, np.ndarray, np.ndarray, int]:
         """An epoch's plan, and each of its rounds' first mini-batches and counts."""
         index, weight = batches(self.count, self.batch, seed, epoch)
-        lr, momentum = self.task.optimizer.rates(epoch + np.arange(len(index)) / len(index), epochs)
+        lr, momentum = rates(epoch + np.arange(len(index)) / len(index), epochs)
         firsts = np.zeros((len(index), self.workers), np.int32)
         counts = np.zeros_like(firsts)
         at, number = 0, 0
