@@ -7,87 +7,18 @@ runs without the interpreter's lock, as JAX's work does) show how much of the tw
 from which size on it does not matter how an operation gets its thread.
 """
 
-import hashlib
-import random
 import statistics
-import threading
 import time
 from collections.abc import Callable
 
 from benchmarks.results import in_turn, row, write
+from cnnkit.experiments.tasks import ThreadPerTask, hash_rate, random_graph, work
 from cnnkit.graph import Graph, Scheduler, analyse
 
 SIZES_US = (10, 30, 100, 300, 1_000, 3_000, 10_000, 30_000)
 REPEATS = 7
 CORES = 2
 THREAD_PER_TASK = "a thread per task"
-
-
-def random_graph(
-    n: int, run: Callable[..., object], resources=("cpu",), window: int = 24, seed: int = 0
-) -> Graph:
-    """n operations, each reading up to three of the last few: about eight may run at once."""
-    draw = random.Random(seed)
-    graph = Graph(f"{n} operations")
-    for i in range(n):
-        inputs = (
-            {f"o{draw.randrange(max(0, i - window), i)}" for _ in range(draw.randint(0, 3))} if i else set()
-        )
-        graph.add(f"o{i}", run, sorted(inputs), on=draw.choice(resources), wait=False)
-    return graph
-
-
-class ThreadPerTask:
-    """Starts a thread for an operation when its inputs are ready: what queues and pools are to replace."""
-
-    def __init__(self, graph: Graph):
-        self.graph, self.after = graph, graph.edges()
-        self.needs = {name: len(graph.before(name)) for name in graph.ops}
-
-    def run(self) -> None:
-        self.left, self.values, self.lock = dict(self.needs), {}, threading.Lock()
-        self.todo, self.done = len(self.graph.ops), threading.Event()
-        for name, needed in self.needs.items():
-            if needed == 0:
-                threading.Thread(target=self._one, args=(name,)).start()
-        self.done.wait()
-
-    def _one(self, name: str) -> None:
-        op = self.graph.ops[name]
-        made = op.run(*[self.values[blob] for blob in op.inputs])
-        with self.lock:
-            self.values[name] = made
-            ready = []
-            for later in self.after[name]:
-                self.left[later] -= 1
-                if self.left[later] == 0:
-                    ready.append(later)
-            self.todo -= 1
-            if self.todo == 0:
-                self.done.set()
-        for later in ready:
-            threading.Thread(target=self._one, args=(later,)).start()
-
-
-def work(microseconds: float, rate: float) -> Callable[..., int]:
-    """A function that hashes for about that long, without the interpreter's lock."""
-    data = bytes(max(2048, int(microseconds * rate)))
-
-    def hashes(*inputs: object) -> int:
-        hashlib.sha256(data).digest()
-        return len(inputs)
-
-    return hashes
-
-
-def hash_rate() -> float:
-    """Bytes a microsecond of SHA-256 on one core."""
-    data, best = bytes(1 << 20), float("inf")
-    for _ in range(20):
-        start = time.perf_counter()
-        hashlib.sha256(data).digest()
-        best = min(best, time.perf_counter() - start)
-    return len(data) / best / 1e6
 
 
 def per_op(run: Callable[[], object], n: int) -> Callable[[], float]:

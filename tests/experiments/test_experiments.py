@@ -7,13 +7,32 @@ import numpy as np
 import pytest
 
 from cnnkit.command import main
-from cnnkit.experiments import EXPERIMENTS, accuracy, axes, balance, base, conv_algorithms, job, reproduce
+from cnnkit.experiments import (
+    EXPERIMENTS,
+    accuracy,
+    axes,
+    balance,
+    base,
+    conv_algorithms,
+    job,
+    loading,
+    reproduce,
+    wait_free,
+)
 from cnnkit.experiments.base import Experiment, row, table
 from cnnkit.notebook import style
 from cnnkit.parallel.cost import RoundCost
 from cnnkit.record.rows import Record
 
-WORKS = ["conv_algorithms", "fetch_period", "load_balance", "warm_start", "single_machine"]
+WORKS = [
+    "conv_algorithms",
+    "fetch_period",
+    "load_balance",
+    "warm_start",
+    "scheduler",
+    "single_machine",
+    "overlap",
+]
 
 
 @pytest.fixture(scope="module")
@@ -149,6 +168,48 @@ def test_convolutions_are_timed_by_every_algorithm(folder, capsys):
     assert len(rows) == 9
     assert {r["n"] for r in rows} == {2}
     assert all(r["value"] > 0 for r in rows)
+
+
+def test_what_is_hidden_is_measured_against_the_longer_of_computing_and_exchanging(folder):
+    outcome = reproduce("overlap", "smoke", folder)
+    seconds, ratios = values(outcome, "step_ms"), values(outcome, "of_max")
+    ways = ["one after the other", "hidden behind its own step", "hidden behind the next step too"]
+    assert list(seconds) == [f"2 {how}, {way}" for how in ("server", "psum") for way in ways]
+    exchanging, computing = values(outcome, "exchanging_ms"), values(outcome, "computing_ms")
+    # 2 · 31,400 bytes over 100 Mbit/s for the server's one link, 31,400 each way between two; beside it, waking up.
+    assert exchanging["2 server"] > 2 * 31_400 * 8 / 100e6 * 1000
+    assert exchanging["2 psum"] > 31_400 * 8 / 100e6 * 1000
+    for name in exchanging:
+        longer = max(exchanging[name], computing[name])
+        assert seconds[f"{name}, {ways[0]}"] == pytest.approx(ratios[f"{name}, {ways[0]}"] * longer, rel=2e-3)
+    waiting = values(outcome, "waiting")
+    assert set(waiting) == set(loading.SETTINGS)
+    assert waiting["neither"] > 0
+    assert [t.get_text() for t in outcome.figure.axes[0].get_xticklabels()] == ["server", "psum"]
+
+
+def test_what_hides_is_a_part_of_the_shorter_one():
+    found = {"computing": [0.2], "exchanging": [0.3], "off": [0.5], "across": [0.35]}
+    assert wait_free.of_max(found, "off") == [pytest.approx(5 / 3)]
+    assert wait_free.hidden(found, "across") == [pytest.approx(0.75)]
+    assert wait_free.hidden(found, "off") == [0.0]
+    with pytest.raises(ValueError, match=r"setting of a case.*ratio"):
+        wait_free.imagined([{"ration": 1}], 2, "1gbit")
+
+
+def test_parallelism_is_found_in_a_network_and_tasks_are_run_in_both_ways(folder):
+    outcome = reproduce("scheduler", "smoke", folder)
+    # Forward, loss, backward; an exchange and an update for weights and biases each.
+    assert values(outcome, "operations") == {"linear": 7}
+    assert values(outcome, "width") == {"linear": 2}
+    assert values(outcome, "levels") == {"linear": 5}
+    work, critical = values(outcome, "work")["linear"], values(outcome, "critical_path")["linear"]
+    assert values(outcome, "allowed")["linear"] == pytest.approx(work / critical, rel=2e-3)
+    assert work > critical
+    pools, threads = values(outcome, "queues and pools"), values(outcome, "a thread per task")
+    assert list(pools) == list(threads) == ["0 µs of work", "100 µs of work"]
+    # Two cores do 100 µs of work in 50 at best.
+    assert min(pools["100 µs of work"], threads["100 µs of work"]) > 40
 
 
 def test_all_runs_every_one_of_them(tmp_path, monkeypatch, capsys):

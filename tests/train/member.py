@@ -14,8 +14,10 @@ from cnnkit.data import load
 from cnnkit.layers import Layer, batch_norm, dense, relu, serial
 from cnnkit.parallel import workers
 from cnnkit.train import loop
+from cnnkit.train.layerwise import Layerwise, share
 from cnnkit.train.report import Silent
 from cnnkit.train.run import Run
+from cnnkit.train.step import Source
 
 
 def net(width: int = 8, nan_at: int | None = None) -> Layer:
@@ -59,7 +61,10 @@ def one(settings: dict) -> dict:
     data = load("digits").take(train=203, test=101)
     watch = Acts(**settings.pop("acts", {}))
     made = net(settings.pop("width", 8), settings.pop("nan_at", None))
+    how = settings.pop("layerwise", None)
     run = Run(made, data, watch=watch, **settings)
+    if how is not None:
+        return {"numbers": layer_by_layer(run, how).tolist()}
     told: dict = {"began": [run.epoch, len(run.record)]}
     try:
         run.fit()
@@ -71,6 +76,19 @@ def one(settings: dict) -> dict:
         "numbers": numbers.tolist(), "evaluated": run.evaluate("test"), "history": run.history,
         "rounds": run.record.rounds(), "folder": None if run.folder is None else sorted(p.name for p in run.folder.glob("*")),
     }  # fmt: skip
+
+
+def layer_by_layer(run: Run, how: str) -> np.ndarray:
+    """The numbers after a run's epochs, each parameter exchanged by itself, in pieces."""
+    source = Source(*map(np.asarray, run.data.train))
+    with Layerwise(run.task, run.model, run.data.shape, run.batch, how=how, piece=300) as one:
+        for epoch in range(run.epochs):
+            if epoch:
+                one.tune(next(share(source, loop.lay_out(run, epoch), one.team)), repeats=1)
+            losses = list(one.steps(share(source, loop.lay_out(run, epoch), one.team)))
+        model = one.model
+    numbers = [np.ravel(leaf) for leaf in jax.tree.leaves((model.params, model.state))]
+    return np.concatenate([*numbers, losses[-1:]])
 
 
 def main(report: str, runs: list[dict]) -> None:

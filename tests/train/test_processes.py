@@ -85,6 +85,7 @@ OWN_WAYS = [
     ({}, {1: {"seed": 1}}),
     ({}, {1: {"width": 9, "batch": 8}}),
     ({"fetch": 3}, {1: {"fetch": 2}}),
+    ({"layerwise": "ring"}, {}),
 ]
 
 
@@ -106,7 +107,15 @@ def test_two_processes_are_as_one_with_two_devices(make, tmp_path):
         assert [row["examples"] for row in a["history"]] == [203, 406]
         assert [r["steps"] for r in a["rounds"]] == [r["steps"] for r in without_clocks(here.record.rounds())]
         assert without_clocks(a["rounds"]) == without_clocks(b["rounds"])
-    stopped, scaled, diverged, *disagreed = zip(first[len(RUNS) :], second[len(RUNS) :], strict=True)
+    stopped, scaled, diverged, *disagreed, layerwise = zip(
+        first[len(RUNS) :], second[len(RUNS) :], strict=True
+    )
+    # Each parameter exchanged by itself gives the numbers of one exchange of all.
+    here = make(net(), **shared, workers=2, mode="accumulate", fetch=1).fit()
+    assert layerwise[0] == layerwise[1]
+    np.testing.assert_allclose(
+        layerwise[0]["numbers"][:-1], flat((here.params, here.state)), rtol=1e-4, atol=1e-5
+    )
     # What one process wishes goes with its next exchange, and all do it at the same time.
     assert [(told["phase"], told["round"]) for told in stopped] == [("stopped", 4)] * 2
     assert [told["rounds"][-1]["fetch"] for told in scaled] == [[1, 0]] * 2
