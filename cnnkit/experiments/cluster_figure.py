@@ -115,5 +115,10 @@ def accuracies(ax: Any, trained: Sequence[Row]) -> None:
     ax.set_xscale("log")
     ax.xaxis.set_major_formatter("{x:g}")
     ax.set_ylim(80, 100)
-    style.label(ax, "seconds of training", "test accuracy (%)", f"{trained[0]['case'].rsplit(' ', 1)[0]}")
+    style.label(
+        ax,
+        "seconds of training",
+        "test accuracy (%)",
+        "{} nodes, link {}".format(*trained[0]["case"].split(" ")),
+    )
     style.legend(ax, loc="lower right")
