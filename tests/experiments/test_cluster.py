@@ -118,6 +118,23 @@ def test_what_cannot_be_is_said(tmp_path, monkeypatch):
         reproduce("cluster", "small", tmp_path, policies=["sync", "hid"])
 
 
+def test_on_two_gpus_two_nodes_do_real_work(tmp_path, monkeypatch):
+    asked = []
+    monkeypatch.setattr("cnnkit.lab.environment.gpus", lambda: ["0", "1"])
+    monkeypatch.setattr(
+        cluster,
+        "on_nodes",
+        lambda cases, *where: asked.append((cases, *where[:2])) or by_model(cases, *where),
+    )
+    outcome = reproduce("cluster", "full", tmp_path, rates=["1gbit"])
+    assert [(nodes, rate) for _, nodes, rate in asked] == [(1, None), (2, None), (2, 1e9)]
+    assert not any("wait" in case or "speeds" in case for cases, *_ in asked for case in cases)
+    assert {r["work"] for r in outcome.rows if r["figure"] == "images_per_s"} == {"real"}
+    assert value(outcome, "2 1gbit hide", "over_sync") == pytest.approx(
+        2 * 0.06 / 0.062 / (2 * 0.03 / (0.032 + 0.03346)), rel=1e-3
+    )
+
+
 def test_the_fit_finds_link_and_overhead():
     case = {"label": "x", "fetch": 4}
     alone, two = found_by_model(case, 1, None), {"every(4)": found_by_model(case, 2, "100mbit")}
