@@ -244,17 +244,17 @@ EXPERIMENT = Experiment(
         },
         "small": {
             "data": "cifar10",
-            "take": {"train": 4000, "test": 2000},
-            "hold": 800,
+            "take": {"train": 3000, "test": 1000},
+            "hold": 600,
             "seeds": 1,
             "limit_s": 600,
             "say": True,
             "cases": {
                 "cuda_cnn_cifar10": {
                     **_CUDA_CNN,
-                    "batch": 64,
-                    "epochs": 10,
-                    "try_epochs": 3,
+                    "batch": 32,
+                    "epochs": 8,
+                    "try_epochs": 2,
                     "dtype": "float32",
                     "tries": [{"lr": 0.02, "decay": None}, {"lr": 0.05, "decay": None}],
                 }

@@ -188,7 +188,7 @@ class Search:
     ) -> None:
         """Committee after committee, none of whose members is in another, while there is time."""
         s, begun = self.settings, len(self.book.rows)
-        made = Made(self.data.test.labels, augmentation, epochs, single, members, s["each"], votes)
+        made = Made(self.data, augmentation, epochs, single, members, s["each"], votes)
         for i in range(s["committees"]):
             if i >= s["least"] and self.book.seconds > s["limit_s"]:
                 break
@@ -210,13 +210,13 @@ class Made:
     """What was trained for the test, as rows.
 
     Args:
-        labels: of the test set.
+        data: whose test part judges.
         augmentation, epochs, single, members, each, votes: as they were chosen.
     """
 
     def __init__(
         self,
-        labels: np.ndarray,
+        data: Any,
         augmentation: str,
         epochs: int,
         single: str,
@@ -224,8 +224,8 @@ class Made:
         each: int,
         votes: tuple[str, str],
     ) -> None:
-        self.labels, self.single, self.members, self.votes = labels, single, members, votes
-        self.recipe = {"augmentation": augmentation, "epochs": epochs}
+        self.labels, self.single, self.members, self.votes = data.test.labels, single, members, votes
+        self.recipe = {"data": data.name, "augmentation": augmentation, "epochs": epochs}
         self.together = {"members": members, "each": each, "views": votes[0], "vote": votes[1]}
         self.alone: dict[str, list[np.ndarray]] = {}
         self.curves: dict[str, list[list[float]]] = {}
@@ -351,17 +351,17 @@ EXPERIMENT = Experiment(
         "small": {
             **_DIGITS,
             "nets": {
-                "kernel 3": {"kernel": 3, "features": [16, 32]},
-                "kernel 5": {"kernel": 5, "features": [32]},
-                "kernel 7": {"kernel": 7, "features": [48]},
+                "kernel 3": {"kernel": 3, "features": [16, 24]},
+                "kernel 5": {"kernel": 5, "features": [24]},
+                "kernel 7": {"kernel": 7, "features": [32]},
             },
             "augmentations": {
                 "thesis": {**_THESIS, "elastic": 1.0},
                 "thesis, shifted": {**_THESIS, "elastic": 1.0, "pixels": 0.5},
             },
             "try_with": "kernel 3",
-            "epochs": [20, 40],
-            "tries": 3,
+            "epochs": [12, 24],
+            "tries": 2,
             "each": 2,
             "committees": 3,
         },

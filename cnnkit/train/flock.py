@@ -151,8 +151,9 @@ class Flock:
         host = [plan._replace(key=()) for plan in plans]  # type: ignore[arg-type]  # put back below
         stacked = jax.tree.map(lambda *leaves: np.stack(leaves), *host)._replace(key=keys)
         if progress is None:
-            models = [self.task.init(init_key(seed), self.examples.images.shape[1:]) for seed in seeds]
-            begun = [Progress.fresh(model) for model in models]
+            images = self.examples.images
+            drawn = [self.task.init(init_key(seed), images.shape[1:]) for seed in seeds]
+            begun = [Progress.fresh(self.task.measured(model, images)) for model in drawn]
             progress = jax.tree.map(lambda *leaves: jnp.stack(leaves), *begun)
             progress = jax.device_put(progress, self.team.rows)
         else:

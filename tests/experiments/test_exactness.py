@@ -3,14 +3,16 @@
 import itertools
 import json
 import re
+import time
 
 import jax
 import numpy as np
 import pytest
 
 import cnnkit as ck
+from benchmarks import accuracy as measured
 from cnnkit.data.dataset import stratified
-from cnnkit.experiments import mnist_accuracy, reproduce, trials
+from cnnkit.experiments import mistakes, mnist_accuracy, reproduce, trials
 from cnnkit.experiments.trials import Book, Trial, best, chain, decayed, figures, right, surprise
 from cnnkit.experiments.virtual import Turns
 from cnnkit.layers import batch_norm, conv, dense, relu, serial
@@ -214,3 +216,67 @@ def test_a_search_stops_at_its_limit_with_the_least_number_of_committees(monkeyp
     assert [r["n"] for r in found.values()] == [8, 8, 6, 6, 3, 3]
     assert found["committee", "seconds"]["samples"] == [6.0, 6.0, 6.0]
     assert len(found["single a", "accuracy"]["train_curve"]) == 3
+
+
+def test_what_was_kept_is_read_told_and_drawn(exact, digits, tmp_path):
+    outcome, folder = exact
+    (tmp_path / "reproduced").mkdir()
+    (tmp_path / "reproduced" / "mnist_accuracy.json").write_bytes(
+        (folder / "mnist_accuracy.json").read_bytes()
+    )
+    found = mistakes.kept("mnist_accuracy", tmp_path)
+    assert found["rows"] == outcome.rows
+    assert mistakes.told(found) == str(outcome)
+    lines = mistakes.choices(found["rows"]).splitlines()
+    assert sum(line.startswith("*") for line in lines) == 3
+    assert all(re.search(r"\d\d\.\d\d .*% \(n = \d\)$", line) for line in lines)
+    together = mistakes.committee(found["rows"])
+    assert together["data"] == "digits"
+    titles = [ax.get_title() for ax in mistakes.wrong(found["rows"], digits).axes if ax.get_title()]
+    _, label, said, often = max(together["wrong"], key=lambda m: m[3])
+    assert len(titles) == len(together["wrong"])
+    assert titles[0].endswith(f"{often} of 2")
+    assert f"{label} → {said}\n{often} of 2" in titles
+    (ax,) = mistakes.confusion(found["rows"], digits.classes).axes
+    assert ax.get_title() == f"{np.trace(together['confusion'])} of 360 right"
+    assert ax.images[0].get_array().trace() == 0
+    (tmp_path / "mnist_accuracy.json").write_text('{"rows": []}')
+    assert mistakes.kept("mnist_accuracy", tmp_path) == {"rows": []}
+    with pytest.raises(
+        FileNotFoundError, match=r"nothing was kept of cifar10_accuracy: neither .* measure it with cnnkit"
+    ):
+        mistakes.kept("cifar10_accuracy", tmp_path)
+    with pytest.raises(ValueError, match="these rows have no committee"):
+        mistakes.committee([])
+
+
+def test_a_measurement_whose_time_is_over_leaves_what_it_has(monkeypatch, tmp_path, capsys):
+    class Slow:
+        def __init__(self):
+            self.book = Book(tmp_path)
+
+        def run(self):
+            self.book.add(figures("single a", "accuracy", [99.0, 99.2], "%"))
+            time.sleep(30)
+
+    monkeypatch.setattr(measured, "_search", lambda *_: Slow())
+    assert measured.main(["mnist", "--seconds", "1", "--into", str(tmp_path)]) == 0
+    said = capsys.readouterr().out
+    assert "the 1 seconds are over" in said
+    assert '{"case": "single a", "figure": "accuracy", "mean": 99.1, "spread": 0.14, "n": 2}' in said
+    assert json.loads((tmp_path / "mnist_accuracy.json").read_text())["rows"][0]["samples"] == [99.0, 99.2]
+
+
+def test_what_was_chosen_goes_through_two_workers_afterwards(exact, monkeypatch, tmp_path):
+    rows = exact[0].rows
+    (tmp_path / "mnist_accuracy.json").write_text(json.dumps({"machine": "another", "rows": rows}))
+    asked = []
+
+    def by_workers(self, net, augmentation, epochs, workers):
+        asked.append((net, augmentation, epochs, workers["seeds"]))
+        self.book.add(figures("two", "accuracy", [1.0], "%"))
+
+    monkeypatch.setattr(mnist_accuracy.Search, "by_workers", by_workers)
+    measured.main(["mnist", "--preset", "smoke", "--workers", "3", "--into", str(tmp_path)])
+    chosen = next(r for r in rows if r["case"].startswith("single") and r["chosen"])
+    assert asked == [(chosen["case"].removeprefix("single "), "turned", chosen["epochs"], 3)]
