@@ -31,7 +31,11 @@ def main() -> None:
 
     gpus = environment.gpus()
     settings = dict(base.find("cluster").presets["full" if gpus else "small"])
+    rates = settings["rates"] if gpus else ["1gbit", *settings["rates"]]
     settings |= {
+        "rates": rates,
+        "unshaped": True,
+        "epochs": 0 if gpus else 10,
         "windows": [a.n, a.seconds, 2.5],
         "policies": list(cluster.POLICIES),
         "trained": ["sync", "hide"],

@@ -42,7 +42,8 @@ def by_model(cases, nodes, rate, folder):
 def outcome(tmp_path_factory):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(cluster, "on_nodes", by_model)
-        return reproduce("cluster", "small", tmp_path_factory.mktemp("cluster"))
+        links = {"rates": ["1gbit", "100mbit", "sync47"], "unshaped": True}
+        return reproduce("cluster", "small", tmp_path_factory.mktemp("cluster"), **links)
 
 
 def value(outcome, case, figure):
