@@ -2,6 +2,7 @@
 
     python -m benchmarks.conv_table            # all cases of this backend, in cnnkit/layers/conv_table.json
     python -m benchmarks.conv_table --n 9      # more repetitions
+    python -m benchmarks.conv_table --layers   # a GPU's rows out of results/layers_gpu.json, nothing is measured
 
 Rows of other backends stay as they are: run it once on a CPU and once on a machine with a GPU.
 """
@@ -9,6 +10,7 @@ Rows of other backends stay as they are: run it once on a CPU and once on a mach
 import argparse
 import itertools
 import json
+import re
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -21,6 +23,7 @@ from jax import lax
 import cnnkit.layers
 from benchmarks import results
 from cnnkit.layers import compiler_options
+from cnnkit.layers.choice import Case
 from cnnkit.layers.convolve import ALGORITHMS, Window, case
 
 TABLE = Path(cnnkit.layers.__file__).parent / "conv_table.json"
@@ -55,8 +58,12 @@ def main() -> None:
     """Measure the grid and write the table."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--n", type=int, default=7, help="repetitions, of which the fastest counts")
-    n = parser.parse_args().n
-    rows = []
+    parser.add_argument("--layers", action="store_true", help="take a GPU's rows from benchmarks.layers")
+    options = parser.parse_args()
+    if options.layers:
+        file = results.read("layers_gpu")
+        return put("gpu", {key: file[key] for key in ("machine", "versions")}, from_layers(file["rows"]))
+    n, rows = options.n, []
     for shape, loop, gradient in cases():
         rows.append(measure(shape, loop, gradient, n))
         print(
@@ -66,7 +73,25 @@ def main() -> None:
             rows[-1]["ms"],
             flush=True,
         )
-    write(rows)
+    backend = jax.default_backend()
+    return put(backend, {"machine": results.machine(), "versions": results.versions()}, rows)
+
+
+def from_layers(measured: list[dict]) -> list[dict]:
+    """Rows of the table out of those of `benchmarks.layers`; on a GPU a loop changes nothing."""
+    found: dict[tuple[int, ...], dict[str, float]] = {}
+    for row in measured:
+        if row.get("group") == "conv":
+            *shape, algorithm = re.fullmatch(NAME, row["case"]).groups()  # type: ignore[union-attr]
+            found.setdefault(tuple(map(int, shape)), {})[algorithm] = row["value"]
+    made = []
+    for (kernel, stride, channels, features, side, batch), ms in found.items():
+        fields = (True, batch, side, side, channels, features, kernel**2, stride**2, 1)
+        made += [Case("gpu", loop, *fields)._asdict() | {"ms": ms} for loop in (False, True)]
+    return made
+
+
+NAME = r"conv (\d+)×\d+/(\d+) (\d+)→(\d+) at (\d+)², batch (\d+), (\w+)"
 
 
 def cases() -> Iterator[tuple[tuple[int, ...], bool, bool]]:
@@ -74,11 +99,10 @@ def cases() -> Iterator[tuple[tuple[int, ...], bool, bool]]:
     return itertools.product(GRID, (False, True), (False, True))
 
 
-def write(rows: list[dict]) -> None:
-    """Put this backend's rows into the table."""
-    backend = jax.default_backend()
+def put(backend: str, measured: dict, rows: list[dict]) -> None:
+    """Put a backend's rows into the table, with where they were measured."""
     kept = json.loads(TABLE.read_text("utf-8")) if TABLE.exists() else {"measured": {}, "rows": []}
-    kept["measured"][backend] = {"machine": results.machine(), "versions": results.versions()}
+    kept["measured"][backend] = measured
     kept["rows"] = [row for row in kept["rows"] if row["backend"] != backend] + rows
     lines = ",\n  ".join(json.dumps(row) for row in kept["rows"])
     head = json.dumps(kept["measured"], indent=1)

@@ -106,12 +106,14 @@ def measure(net: str, n: int, sides: list[str]) -> list[dict]:
         speeds = results.in_turn({side: lambda s=server: s.ask("run") for side, server in servers.items()}, n)
         memory = {side: server.ask("memory") for side, server in servers.items()}
         flops = servers["cnnkit"].ask("flops")
+        product = servers["cnnkit"].ask("product") if net in GPU_NETS else None
     finally:
         for server in servers.values():
             server.close()
     ours, median = speeds["cnnkit"], {side: statistics.median(v) for side, v in speeds.items()}
     more = {"batch": case(net)[1], "parameters": int(counts.pop())}
     more["tflops"] = float(f"{3 * flops * median['cnnkit'] / 1e12:.4g}")
+    part = [] if product is None else [3 * flops * speed / product for speed in ours]
     best, used, slow = {}, {}, {}
     if len(sides) > 1:
         peer = max(sides[1:], key=median.__getitem__)
@@ -123,6 +125,7 @@ def measure(net: str, n: int, sides: list[str]) -> list[dict]:
         results.row(net, "train_images_per_s", ours, "1/s", **best, **more),
         results.row(net, "peak_memory_mb", [memory["cnnkit"]], "MB", **used, less_is_better=True, **more),
         results.row(net, "compile_seconds", [servers["cnnkit"].compiling], "s", **slow, less_is_better=True),
+        *([results.row(net, "of_product", part, "ratio")] if part else []),
     ]
 
 
@@ -196,6 +199,7 @@ def serve(side: str, net: str) -> None:
         "parameters": lambda: training.parameters,
         "memory": training.memory,
         "flops": lambda: training.flops,
+        "product": product,
     }
     for question in sys.stdin:
         print(json.dumps(answers[question.strip()]()), flush=True)
@@ -207,6 +211,13 @@ def memory() -> float:
 
     used = jax.devices()[0].memory_stats()
     return used["peak_bytes_in_use"] / 1e6 if used else results.peak_memory_mb()
+
+
+def product() -> float:
+    """Operations a second of a large bfloat16 matrix product on this device."""
+    from benchmarks.ceilings import ceilings
+
+    return ceilings()["flops"]
 
 
 class Ours:

@@ -31,9 +31,9 @@ RECIPES: dict[str, dict[str, Any]] = {
     },
     "fast96": {
         "widths": (128, 384, 512),
-        "batch": 1000,
+        "batch": 2000,
         "epochs": 24,
-        "lr": 0.18,
+        "lr": 0.24,
         "momentum": 0.6,
         "bias_lr": 53.0,
         "head_lr": 2.6,
@@ -45,7 +45,7 @@ RECIPES: dict[str, dict[str, Any]] = {
         "whiten_bias": True,
         "norm_momentum": 0.8,
         "unsure": 0.4,
-        "warmup": 0.1,
+        "warmup": 0.0,
     },
 }
 """Settings of each network's training; `recipe` takes others in their place."""

@@ -136,7 +136,8 @@ def serial(*layers: Layer) -> Layer:
     def apply(params, state, x, *, key=None, train=False):
         out = []
         for i, (part, p, s) in enumerate(zip(parts, params, state, strict=True)):
-            x, s = part.apply(p, s, x, key=_subkey(key, i), train=train)
+            with jax.named_scope(f"{i}_{part.kind}"):  # so that traces tell layers apart
+                x, s = part.apply(p, s, x, key=_subkey(key, i), train=train)
             out.append(s)
         return x, tuple(out)
 

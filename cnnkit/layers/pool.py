@@ -108,8 +108,10 @@ def _written_forward(x, size, stride, pads):
 
 def _written_backward(size, stride, pads, saved, dy):
     place, (height, width) = saved
-    if jax.default_backend() != "cpu" and size == stride and not any(map(any, pads)):
-        return (_spread(dy, place, size, (height, width)),)
+    if jax.default_backend() != "cpu":
+        if size == stride and not any(map(any, pads)):
+            return (_spread(dy, place, size, (height, width)),)
+        return (_gathered(dy, place, size, stride, pads, (height, width)),)
     dy = lax.optimization_barrier(dy)  # read many times, so not to be made anew each time
     rows = -(-(height + pads[0][0]) // stride[0])
     cols = -(-(width + pads[1][0]) // stride[1])
@@ -148,6 +150,19 @@ def _spread(dy, place, size, image):
     dx = dx.reshape(batch, rows * size[0], cols * size[1], channels)
     below, beside = image[0] - rows * size[0], image[1] - cols * size[1]
     return jnp.pad(dx, ((0, 0), (0, below), (0, beside), (0, 0))) if below or beside else dx
+
+
+def _gathered(dy, place, size, stride, pads, image):
+    """The gradient as a sum over the window's pixels of what each gets, in one pass: each is dy, spread and moved."""
+    total = jnp.zeros((), dy.dtype)
+    for i in range(size[0]):
+        for j in range(size[1]):
+            mine = jnp.where(place == i * size[1] + j, dy, 0)
+            config = [(0, 0, 0)]
+            for n, m, k, s, (near, _) in zip(image, dy.shape[1:3], (i, j), stride, pads):
+                config.append((k - near, n + near - k - (m - 1) * s - 1, s - 1))
+            total = total + lax.pad(mine, jnp.zeros((), dy.dtype), [*config, (0, 0, 0)])
+    return total
 
 
 def _phase(dy, place, phase, size, stride, out):

@@ -72,3 +72,26 @@ def test_compiler_options_are_those_that_this_version_knows(monkeypatch):
         compiled._known.cache_clear()
     monkeypatch.setattr(jax, "default_backend", lambda: "gpu")
     assert compiler_options() == {}
+
+
+def test_a_gpus_rows_come_out_of_what_the_layers_benchmark_measured():
+    from benchmarks.conv_table import from_layers
+
+    measured = [
+        {"group": "conv", "case": f"conv 3×3/2 64→128 at 56², batch 256, {name}", "value": ms}
+        for name, ms in (("direct", 1.5), ("fft", 9.0))
+    ]
+    rows = from_layers([*measured, {"group": "pool", "case": "max pool", "value": 1.0}])
+    shape = {
+        "batch": 256,
+        "height": 56,
+        "width": 56,
+        "channels": 64,
+        "features": 128,
+        "kernel": 9,
+        "stride": 4,
+    }
+    assert [row["loop"] for row in rows] == [False, True]
+    for row in rows:
+        assert shape.items() <= row.items()
+        assert (row["backend"], row["gradient"], row["ms"]) == ("gpu", True, {"direct": 1.5, "fft": 9.0})

@@ -125,7 +125,7 @@ def test_shapes_that_do_not_fit_are_errors_at_init():
         serial(avg_pool(3)).init(jax.random.key(0), (2, 5, 1))
 
 
-@pytest.mark.parametrize("case", ["halving", "clipped", "whole"])
+@pytest.mark.parametrize("case", ["halving", "clipped", "uneven", "gaps"])
 def test_a_gpu_gives_the_gradient_to_the_first_maximum_too(case, monkeypatch):
     size, stride, padding, pads = CASES[case]
     layer, x = max_pool(size, stride, padding=padding), with_ties()
