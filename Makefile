@@ -28,7 +28,7 @@ start: $(VENV)/.core
 	@echo "  make lab                            the same in a notebook with a live panel: 00_start.ipynb"
 	@echo "  source $(BIN)/activate           then cnnkit --help, cnnkit train --help"
 
-test: $(VENV)/.dev
+test: $(VENV)/.dev $(VENV)/ipykernel-6
 	@echo "ruff check" && $(BIN)/ruff check .
 	@echo "ruff format --check" && $(BIN)/ruff format --check . || \
 	    { echo "write them in the common form: $(BIN)/ruff format ." >&2; exit 1; }
@@ -43,6 +43,12 @@ results: $(VENV)/.core
 
 clean:
 	rm -rf $(VENV)
+
+# The kernel of the version before, without its dependencies: the panel is tested under both.
+$(VENV)/ipykernel-6: $(VENV)/.dev
+	@$(BIN)/python -m pip install -qq --no-deps --no-compile --disable-pip-version-check --upgrade \
+	    --target $@ 'ipykernel>=6.29,<7'
+	@touch $@
 
 # A stamp stands for the package with some extras; it is installed again when pyproject.toml has changed.
 $(VENV)/.core: EXTRAS =

@@ -19,7 +19,7 @@ def test_conda_gets_the_packages_and_versions_of_pip():
         re.fullmatch(r"([\w-]+)(.*)", text).groups() for text in wanted if not text.startswith("cnnkit[")
     )
     lines = (ROOT / "environment.yml").read_text(encoding="utf-8").splitlines()
-    conda = dict(m.groups() for m in (re.fullmatch(r"  - ([\w-]+)([<>=].*)", line) for line in lines) if m)
+    conda = dict(m.groups() for m in (re.fullmatch(r" +- ([\w-]+)([<>=].*)", line) for line in lines) if m)
     assert conda.pop("python") == PROJECT["requires-python"]
     assert conda == {CONDA.get(name, name): version for name, version in pip.items()}
 

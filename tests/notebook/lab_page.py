@@ -14,6 +14,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
+OLDER = Path(sys.prefix) / "ipykernel-6"  # ipykernel alone, of the version before, where `make test` puts it
 FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-background-networking"]
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
 
@@ -26,36 +27,64 @@ def missing():
     return f"{' and '.join(absent)} not installed" if absent else ""
 
 
-def write_notebook(path, *cells, kernel="python3"):
-    """A notebook of these code cells."""
+def write_notebook(path, cells, kernel="python3"):
+    """A notebook of these cells, nothing run; gives where its code cells stand."""
     import nbformat
 
-    made = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(source) for source in cells])
+    made = nbformat.v4.new_notebook(cells=cells)
     made.metadata.kernelspec = {"name": kernel, "display_name": kernel, "language": "python"}
     nbformat.write(made, path)
+    return [i for i, cell in enumerate(cells) if cell.cell_type == "code"]
+
+
+def write_kernels(folder):
+    """Kernels by name for that data folder: python3, and python3-older where the older ipykernel lies."""
+    for name, first in (("python3", []), ("python3-older", [OLDER])):
+        if all(path.is_dir() for path in first):
+            home = Path(folder) / "kernels" / name
+            home.mkdir(parents=True)
+            path = os.pathsep.join(map(str, [*first, ROOT]))
+            argv = [sys.executable, "-m", "ipykernel_launcher", "-f", "{connection_file}"]
+            kernel = {"argv": argv, "display_name": name, "language": "python", "env": {"PYTHONPATH": path}}
+            (home / "kernel.json").write_text(json.dumps(kernel))
 
 
 @contextmanager
-def lab(folder, theme="light"):
-    """The address of a JupyterLab that serves a folder."""
-    settings = Path(folder) / ".settings" / "@jupyterlab" / "apputils-extension"
-    settings.mkdir(parents=True, exist_ok=True)
-    (settings / "themes.jupyterlab-settings").write_text(json.dumps({"theme": f"JupyterLab {theme.title()}"}))
-    (settings / "notification.jupyterlab-settings").write_text(json.dumps({"fetchNews": "false"}))
+def lab(folder, theme="light", **environment):
+    """The address of a JupyterLab that serves a folder.
+
+    Args:
+        folder: that it serves.
+        theme: ``"light"`` or ``"dark"``.
+        environment: of its kernels, besides what this process has.
+    """
+    settings = Path(folder) / ".settings" / "@jupyterlab"
+    for plugin, chosen in {
+        "apputils-extension/themes": {"theme": f"JupyterLab {theme.title()}"},
+        "apputils-extension/notification": {"fetchNews": "false"},
+        "notebook-extension/tracker": {"windowingMode": "none"},  # cells out of sight stay in the page
+    }.items():
+        path = settings / f"{plugin}.jupyterlab-settings"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(json.dumps(chosen))
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
     own = Path(folder) / ".jupyter"
-    environment = os.environ | {
-        "JUPYTERLAB_SETTINGS_DIR": str(Path(folder) / ".settings"),
-        "JUPYTERLAB_WORKSPACES_DIR": str(Path(folder) / ".workspaces"),
-        "JUPYTER_CONFIG_DIR": str(own),
-        "JUPYTER_DATA_DIR": str(own),
-        "IPYTHONDIR": str(own / "ipython"),
-        "PYTHONPATH": str(ROOT),
-        "JAX_PLATFORMS": "cpu",
-        "JAX_NUM_CPU_DEVICES": "2",
-    }
+    write_kernels(own)
+    environment = (
+        os.environ
+        | environment
+        | {
+            "JUPYTERLAB_SETTINGS_DIR": str(Path(folder) / ".settings"),
+            "JUPYTERLAB_WORKSPACES_DIR": str(Path(folder) / ".workspaces"),
+            "JUPYTER_CONFIG_DIR": str(own),
+            "JUPYTER_DATA_DIR": str(own),
+            "IPYTHONDIR": str(own / "ipython"),
+            "JAX_PLATFORMS": "cpu",
+            "JAX_NUM_CPU_DEVICES": "2",
+        }
+    )
     command = [sys.executable, "-m", "jupyterlab", "--no-browser", "--allow-root", f"--port={port}"]
     command += [
         "--ip=127.0.0.1",
@@ -64,16 +93,20 @@ def lab(folder, theme="light"):
         "--expose-app-in-browser",
     ]
     command += ["--LabApp.extension_manager=readonly", f"--ServerApp.root_dir={folder}"]
-    log = (Path(folder) / "lab.log").open("w")
-    server = subprocess.Popen(command, env=environment, stdout=log, stderr=subprocess.STDOUT, cwd=folder)
-    try:
-        address = f"http://127.0.0.1:{port}"
-        _wait_for(address, server, Path(folder) / "lab.log")
-        yield address
-    finally:
-        server.terminate()
-        server.wait(20)
-        log.close()
+    said = Path(folder) / "lab.log"
+    with said.open("w") as log:
+        server = subprocess.Popen(command, env=environment, stdout=log, stderr=subprocess.STDOUT, cwd=folder)
+        try:
+            address = f"http://127.0.0.1:{port}"
+            _wait_for(address, server, said)
+            yield address
+        finally:
+            server.terminate()
+            try:
+                server.wait(30)
+            except subprocess.TimeoutExpired:
+                server.kill()
+                server.wait()
 
 
 class NotebookPage:
@@ -90,40 +123,53 @@ class NotebookPage:
         self.open()
 
     def open(self):
-        """Open the notebook, anew if it is open."""
-        page, address, name = self.page, self.address, self.path.name
-        page.goto(f"{address}/lab/tree/{name}?reset")
-        page.wait_for_function(
-            "window.jupyterapp && window.jupyterapp.shell.currentWidget?.content?.widgets?.length"
-        )
-        page.wait_for_function(
-            "window.jupyterapp.shell.currentWidget.sessionContext.session?.kernel?.status === 'idle'"
-        )
+        """Open the notebook, anew if it is open: what was not saved is gone, its kernel lives on."""
+        if not self.page.evaluate("!!window.jupyterapp"):
+            self.load()
+            return
+        self.page.evaluate("window.jupyterapp.shell.currentWidget?.dispose()")
+        self.command("docmanager:open", {"path": self.path.name})
+        self._wait_open()
+
+    def load(self):
+        """Load the whole page with the notebook in it, anew if it is open."""
+        self.page.goto(f"{self.address}/lab/tree/{self.path.name}?reset")
+        self._wait_open()
         self.command("application:set-mode", {"mode": "single-document"})
-        if page.locator("#jp-left-stack").is_visible():
+        if self.page.locator("#jp-left-stack").is_visible():
             self.command("application:toggle-left-area")
+
+    def _wait_open(self):
+        current = "window.jupyterapp?.shell.currentWidget"
+        for until in (
+            f"{current}?.context?.path === '{self.path.name}' && {current}.content?.widgets?.length",
+            f"['idle', 'busy'].includes({current}.sessionContext?.session?.kernel?.status)",
+        ):
+            self.page.wait_for_function(until)
 
     def command(self, name, arguments=None):
         """One of the lab's commands, waited for."""
-        return self.page.evaluate(
-            "([n, a]) => window.jupyterapp.commands.execute(n, a)", [name, arguments or {}]
-        )
+        run = "([n, a]) => window.jupyterapp.commands.execute(n, a).then(() => null)"
+        self.page.evaluate(run, [name, arguments or {}])
 
     def start(self, i):
         """Run a cell without waiting for it."""
-        self.page.evaluate(f"window.jupyterapp.shell.currentWidget.content.activeCellIndex = {i}")
-        self.page.evaluate("void window.jupyterapp.commands.execute('notebook:run-cell')")
+        self._choose(i)
+        self.page.evaluate(
+            "void (window.lastRun = window.jupyterapp.commands.execute('notebook:run-cell').then(() => null))"
+        )
+
+    def wait_end(self):
+        """Until the cell that was started has ended, and the kernel takes the next."""
+        self.page.evaluate("window.lastRun")
 
     def run(self, i):
         """Run a cell to its end."""
-        self.start(i)
-        self.wait_idle()
+        self._choose(i)
+        self.command("notebook:run-cell")
 
-    def wait_idle(self):
-        """Until the kernel waits for a cell."""
-        self.page.wait_for_timeout(150)
-        status = "window.jupyterapp.shell.currentWidget.sessionContext.session.kernel.status"
-        self.page.wait_for_function(f"{status} === 'idle'")
+    def _choose(self, i):
+        self.page.evaluate(f"window.jupyterapp.shell.currentWidget.content.activeCellIndex = {i}")
 
     def outputs(self, i):
         """What stands under a cell."""
@@ -152,7 +198,7 @@ class NotebookPage:
 
 
 def _wait_for(address, server, log):
-    end = time.monotonic() + 60
+    end = time.monotonic() + 180
     while time.monotonic() < end:
         if server.poll() is not None:
             raise RuntimeError(f"JupyterLab ended:\n{log.read_text()[-2000:]}")

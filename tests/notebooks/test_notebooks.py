@@ -34,8 +34,9 @@ def test_it_is_saved_as_its_script_says_with_outputs_and_without_what_changes_by
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", NAMES)
-def test_it_runs_from_top_to_bottom(name, tmp_path, monkeypatch):
-    monkeypatch.setenv("CNNKIT_SMOKE", "1")
+def test_it_runs_from_top_to_bottom(name, tmp_path, monkeypatch, compiling_once):
+    for variable, value in {"CNNKIT_SMOKE": "1", **compiling_once}.items():
+        monkeypatch.setenv(variable, value)
     notebook = jupytext.read(FOLDER / f"{name}.py")
     notebook.metadata["kernelspec"] = {"name": "python3", "display_name": "Python 3", "language": "python"}
     where = {"metadata": {"path": str(tmp_path)}}
