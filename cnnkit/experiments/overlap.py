@@ -55,10 +55,11 @@ def figure(rows: list[Row]) -> Any:
     from cnnkit.notebook import style
 
     workers = sorted({r["workers"] for r in rows if "workers" in r})
-    picture, axes = style.figure(7.0, 2.7 + 2.2, rows=2, columns=len(workers), height_ratios=[2.7, 2.2])
+    picture, axes = style.figure(7.0, 5.2, rows=2, columns=len(workers), height_ratios=[2.7, 2.2])
     for ax, count in zip(axes, workers):
         steps(ax, [r for r in rows if r.get("workers") == count], f"{count} workers")
-    style.legend(axes[0])
+    handles, labels = axes[0].get_legend_handles_labels()
+    picture.legend(handles, labels, loc="outside upper left", ncols=2, fontsize=8, frameon=False)
     below = axes[len(workers) :]
     loads(below[0], rows)
     for ax in below[1:]:
@@ -88,7 +89,6 @@ def steps(ax: Any, rows: list[Row], title: str) -> None:
         longer, at - 0.42, at + 0.42, color="black", linewidth=1.2, label="longer of computing, exchanging"
     )
     ax.set_xticks(at, hows)
-    ax.set_ylim(0, 1.45 * max(r["value"] for r in rows if r["figure"] == "step_ms"))
     style.label(ax, "exchange", "a step (ms)", title)
 
 
@@ -114,7 +114,7 @@ def best(rows: list[Row], workers: int) -> tuple[str, float]:
 
 
 EXCHANGES = ["server", "tree", "redundant", "ring", "psum"]
-COMMON = {"net": "lenet", "shape": (28, 28, 1), "ratio": 1.0, "rate": "100mbit", "piece": 2**15}
+COMMON = {"net": "lenet", "shape": (28, 28, 1), "ratio": 1.0, "rate": "100mbit", "piece": 2**14}
 
 EXPERIMENT = Experiment(
     name="overlap",

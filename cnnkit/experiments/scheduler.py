@@ -112,7 +112,7 @@ def figure(rows: list[Row]) -> Any:
     axes[0].invert_yaxis()
     axes[0].axvline(1, color="black", linewidth=0.8)
     style.label(axes[0], "speed-up over one operation after the other (×)")
-    style.legend(axes[0], loc="lower right")
+    style.legend(axes[0], loc="lower left", bbox_to_anchor=(0, 1), ncols=2)
     shown = [r for r in rows if r.get("size")]
     for i, name in enumerate((POOLS, THREADS)):
         found = [r for r in shown if r["figure"] == name]
@@ -123,7 +123,7 @@ def figure(rows: list[Row]) -> Any:
     decades(axes[1], [r["size"] for r in shown])
     decades(axes[1], [r["value"] for r in shown if r["figure"] != "ratio"], "y")
     style.label(axes[1], "work of an operation (µs)", "time an operation (µs)")
-    style.legend(axes[1], loc="upper left")
+    style.legend(axes[1], loc="lower left", bbox_to_anchor=(0, 1), ncols=2)
     return picture
 
 

@@ -52,6 +52,12 @@ class Layerwise:
     Raises:
         ValueError: several workers in this process, or settings that do not go together.
 
+    In each of a job's processes, with a run that holds task and model:
+
+        with Layerwise(run.task, run.model, data.shape, run.batch, how="ring") as one:
+            for epoch in range(run.epochs):
+                losses = list(one.steps(share(source, loop.lay_out(run, epoch), one.team)))
+
     Purine's parameter server runs one such exchange for each parameter; thesis, sections 5.1 and 5.4.
     """
 
@@ -64,7 +70,7 @@ class Layerwise:
         team: Workers | None = None,
         *,
         how: str = "psum",
-        piece: int = 2**15,
+        piece: int = 2**14,
         overlap: bool = True,
         emulated: Emulated | None = None,
     ) -> None:
