@@ -201,6 +201,8 @@ def reading_rows(root: Path, n: int, batch: int, threads: int, repeats: int) -> 
     """The readers alone: by threads and processes, and the stream beside PyTorch's DataLoader."""
     rows = []
     for workers in sorted({1, threads}):
+        # One worker's rate does not need all of a large set.
+        some = min(n, 384 * workers)
         with (
             concurrent.futures.ThreadPoolExecutor(workers) as one,
             concurrent.futures.ProcessPoolExecutor(workers, _spawn()) as other,
@@ -209,8 +211,8 @@ def reading_rows(root: Path, n: int, batch: int, threads: int, repeats: int) -> 
                 list(pool.map(_decode, [str(root)] * 4, [[0, 1]] * 4))
             found = in_turn(
                 {
-                    "threads": lambda p=one: pool_rate(root, p, n),
-                    "processes": lambda p=other: pool_rate(root, p, n),
+                    "threads": lambda p=one, some=some: pool_rate(root, p, some),
+                    "processes": lambda p=other, some=some: pool_rate(root, p, some),
                 },
                 repeats,
             )
