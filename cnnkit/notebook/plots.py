@@ -119,7 +119,9 @@ def _by_worker(ax: Axes, at: np.ndarray, rows: Sequence[dict[str, Any]], column:
         ax.plot(at, scale * np.array(values), label=f"worker {worker}", linewidth=1.4, **line)
     ax.set_ylim(bottom=0)
     if column == "fetch":
-        style.legend(ax)
+        # Above the axes: lines that stay where they are for a whole training leave no free corner.
+        beside = {"ncols": 2 if workers <= 4 else 4, "columnspacing": 1.0, "handlelength": 1.8}
+        style.legend(ax, loc="lower center", bbox_to_anchor=(0.5, 1.0), **beside)
 
 
 def _draw(ax: Axes, records: dict[str, list[Record]], x: str, y: str, parts: Sequence[str]) -> None:
