@@ -84,8 +84,7 @@ def _by_workers(options: argparse.Namespace, search: Any, rows: Sequence[Mapping
         row = next(
             r for r in rows if r["figure"] == "accuracy" and r["case"].startswith("single") and r["chosen"]
         )
-        net = row["case"].removeprefix("single ")
-        search.by_workers(net, row["augmentation"], row["epochs"], workers)
+        search.by_workers(row["net"], row["augmentation"], row["epochs"], workers)
     else:
         row = next(r for r in rows if r["figure"] == "accuracy" and r["case"] == options.case)
         search.chosen[options.case] = row["way"]

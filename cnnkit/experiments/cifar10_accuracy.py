@@ -50,7 +50,8 @@ class Nets:
         took = compile_all([self.trial(*pair) for pair in dict.fromkeys(pairs)])
         for name in self.cases:
             self._choose(name)
-        self.book.add(figures("all programs", "compile_seconds", [took], "s"))
+        if self.settings["timed"]:
+            self.book.add(figures("all programs", "compile_seconds", [took], "s"))
         self._test()
         for name in self.settings["workers"]["cases"]:
             self.by_workers(name, self.settings["workers"])
@@ -133,19 +134,20 @@ class Nets:
                 del self.book.rows[begun:]
                 self.book.add(*[r for each, made in found.items() if made for r in self._rows(each, made)])
 
-    def _rows(self, name: str, made: list[tuple[Any, np.ndarray, float]]) -> list[Row]:
-        case, labels = self.cases[name], self.data.test.labels
-        more = {"epochs": case["epochs"], "way": dict(self.chosen[name])}
+    def _rows(self, net: str, made: list[tuple[Any, np.ndarray, float]]) -> list[Row]:
+        case, labels = self.cases[net], self.data.test.labels
+        # The works' figures are of the whole set, and stand beside no part of it.
+        name = f"{net}, {len(self.data):,} images" if self.settings["take"] else net
+        more = {"epochs": case["epochs"], "way": dict(self.chosen[net])}
         curve = np.mean([[100 * row["train_accuracy"] for row in one.rows] for one, _, _ in made], 0)
         plain = [right(chances[0], labels) for _, chances, _ in made]
         seen = [right(chances.mean(0), labels) for _, chances, _ in made]
         views = len(made[0][1])
-        rows = [
-            figures(name, "accuracy", plain, "%", **more, train_curve=curve.round(2).tolist()),
-            figures(name, "seconds", [took for _, _, took in made], "s"),
-        ]
+        rows = [figures(name, "accuracy", plain, "%", **more, train_curve=curve.round(2).tolist())]
         if views > 1:
-            rows.insert(1, figures(f"{name}, {views} views", "accuracy", seen, "%", **more))
+            rows.append(figures(f"{name}, {views} views", "accuracy", seen, "%", **more))
+        if self.settings["timed"]:
+            rows.append(figures(name, "seconds", [took for _, _, took in made], "s"))
         return rows
 
     def by_workers(self, name: str, workers: Mapping[str, Any]) -> None:
@@ -224,6 +226,7 @@ EXPERIMENT = Experiment(
             "hold": 360,
             "seeds": 2,
             "limit_s": 600,
+            "timed": False,
             "say": False,
             "cases": {
                 "stack": {
@@ -244,16 +247,17 @@ EXPERIMENT = Experiment(
         },
         "small": {
             "data": "cifar10",
-            "take": {"train": 3000, "test": 1000},
-            "hold": 600,
+            "take": {"train": 2000, "test": 1000},
+            "hold": 400,
             "seeds": 1,
             "limit_s": 600,
+            "timed": False,
             "say": True,
             "cases": {
                 "cuda_cnn_cifar10": {
                     **_CUDA_CNN,
                     "batch": 32,
-                    "epochs": 8,
+                    "epochs": 6,
                     "try_epochs": 2,
                     "dtype": "float32",
                     "tries": [{"lr": 0.02, "decay": None}, {"lr": 0.05, "decay": None}],
@@ -268,6 +272,7 @@ EXPERIMENT = Experiment(
             "hold": 10_000,
             "seeds": 3,
             "limit_s": 200,
+            "timed": True,
             "say": True,
             "cases": {
                 "cuda_cnn_cifar10": {

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from cnnkit.experiments.base import Experiment, Row
+from cnnkit.experiments.committees import LOOKS, Made, asked, looks
 from cnnkit.experiments.trials import (
     Book,
     Trial,
@@ -19,23 +20,6 @@ from cnnkit.experiments.trials import (
     right,
     surprise,
 )
-
-# Rows of the views in which images are judged, and which of them make a choice of views.
-_LOOKS = {
-    "as it is": [0],
-    "shifted": range(5),
-    "turned": [0, 5, 6],
-    "scaled": [0, *range(7, 15)],
-    "all": range(15),
-}
-
-
-def looks(strengths: Mapping[str, float]) -> np.ndarray:
-    """The image as it is, shifted towards the 4 corners, turned both ways, and at 8 other scales: [15, 6]."""
-    from cnnkit.train.judges import looks
-
-    shifted, turned = looks(shift=strengths["pixels"]), looks(degrees=strengths["degrees"])
-    return np.concatenate([shifted, turned[1:], looks(percent=strengths["percent"])[1:]])
 
 
 def run(settings: Mapping[str, Any], folder: Path) -> list[Row]:
@@ -65,7 +49,8 @@ class Search:
         """All rows."""
         augmentation, epochs, found = self._recipe()
         single, members, votes = self._members(augmentation, epochs, found)
-        self.book.add(figures("all programs", "compile_seconds", [self.compile_seconds], "s"))
+        if self.settings["timed"]:
+            self.book.add(figures("all programs", "compile_seconds", [self.compile_seconds], "s"))
         self._test(augmentation, epochs, single, members, votes)
         if self.settings["workers"]["seeds"]:
             self.by_workers(single, augmentation, epochs, self.settings["workers"])
@@ -158,7 +143,7 @@ class Search:
                 chances = np.concatenate([found[net] for net in members])
                 together += [
                     self._together(members, chances, labels, name, how)
-                    for name in _LOOKS
+                    for name in LOOKS
                     for how in s["votes"]
                 ]
         chosen = best(together, "surprise")
@@ -170,7 +155,7 @@ class Search:
     def _together(
         self, members: Sequence[str], chances: np.ndarray, labels: np.ndarray, name: str, how: str
     ) -> Row:
-        said = _vote(chances, name, how)
+        said = asked(chances, name, how)
         return figures(
             f"choice: committee of {' and '.join(members)}, {name}, {how} votes",
             "held_out_accuracy",
@@ -195,91 +180,16 @@ class Search:
             seeds = range(1000 + i * s["each"], 1000 + (i + 1) * s["each"])
             before = {net: self.trial(net, augmentation).seconds for net in members}
             found = {net: self.trial(net, augmentation).tested(seeds, epochs) for net in members}
-            made.add(found, sum(self.trial(net, augmentation).seconds - before[net] for net in members))
+            took = sum(self.trial(net, augmentation).seconds - before[net] for net in members)
+            made.add(found, took)
             del self.book.rows[begun:]
-            self.book.add(*made.rows())
+            self.book.add(*made.rows(s["timed"]))
         # Alone, a network is judged by more seeds than there are members of its kind.
         more = max(0, s["singles"] - len(made.alone.get(single, ())))
         if more:
             made.add({single: self.trial(single, augmentation).tested(range(2000, 2000 + more), epochs)})
             del self.book.rows[begun:]
-            self.book.add(*made.rows())
-
-
-class Made:
-    """What was trained for the test, as rows.
-
-    Args:
-        data: whose test part judges.
-        augmentation, epochs, single, members, each, votes: as they were chosen.
-    """
-
-    def __init__(
-        self,
-        data: Any,
-        augmentation: str,
-        epochs: int,
-        single: str,
-        members: list[str],
-        each: int,
-        votes: tuple[str, str],
-    ) -> None:
-        self.labels, self.single, self.members, self.votes = data.test.labels, single, members, votes
-        self.recipe = {"data": data.name, "augmentation": augmentation, "epochs": epochs}
-        self.together = {"members": members, "each": each, "views": votes[0], "vote": votes[1]}
-        self.alone: dict[str, list[np.ndarray]] = {}
-        self.curves: dict[str, list[list[float]]] = {}
-        self.said: list[np.ndarray] = []
-        self.seconds: list[float] = []
-
-    def add(self, found: Mapping[str, tuple[list[Any], np.ndarray]], seconds: float | None = None) -> None:
-        """A committee's members by their net, or with no seconds networks that are in none."""
-        for net, (trained, chances) in found.items():
-            self.alone.setdefault(net, []).extend(chances)
-            curves = [[100 * row["train_accuracy"] for row in one.rows] for one in trained]
-            self.curves.setdefault(net, []).extend(curves)
-        if seconds is not None:
-            together = np.concatenate([chances for _, chances in found.values()])
-            self.said.append(_vote(together, *self.votes))
-            self.seconds.append(seconds)
-
-    def rows(self) -> list[Row]:
-        """Of each kind of network alone, and of the committees."""
-        labels, rows = self.labels, []
-        for net, chances in self.alone.items():
-            more = {**self.recipe, "chosen": net == self.single}
-            curve = np.mean(self.curves[net], 0).round(3).tolist()
-            plain = [right(one[0], labels) for one in chances]
-            rows.append(figures(f"single {net}", "accuracy", plain, "%", **more, train_curve=curve))
-            if self.votes[0] != "as it is":
-                seen = [right(_vote(one[None], *self.votes), labels) for one in chances]
-                rows.append(figures(f"single {net}, views {self.votes[0]}", "accuracy", seen, "%", **more))
-        exact = [right(one, labels) for one in self.said]
-        more = {**self.together, **self.recipe, **_wrong(self.said, labels)}
-        return [
-            *rows,
-            figures("committee", "accuracy", exact, "%", **more),
-            figures("committee", "seconds", self.seconds, "s", **self.together),
-        ]
-
-
-def _vote(chances: np.ndarray, views: str, how: str) -> np.ndarray:
-    """What members [M, V, N, classes] say together in these views."""
-    from cnnkit.train.judges import vote
-
-    chosen = chances[:, list(_LOOKS[views])]
-    return vote(chosen.reshape(-1, *chosen.shape[2:]), how)
-
-
-def _wrong(said: Sequence[np.ndarray], labels: np.ndarray) -> dict[str, Any]:
-    """Which test images the first committee gets wrong, in how many committees each is, and its confusion."""
-    first = said[0].argmax(-1)
-    often = sum((one.argmax(-1) != labels).astype(int) for one in said)
-    wrong = np.flatnonzero(first != labels)
-    classes = said[0].shape[-1]
-    counts = np.bincount(labels * classes + first, minlength=classes**2).reshape(classes, classes)
-    rows = [[int(i), int(labels[i]), int(first[i]), int(often[i])] for i in wrong]
-    return {"wrong": rows, "confusion": counts.tolist()}
+            self.book.add(*made.rows(s["timed"]))
 
 
 def figure(rows: list[Row]) -> Any:
@@ -331,6 +241,7 @@ _DIGITS = {
     "singles": 2,
     "workers": _WORKERS,
     "say": False,
+    "timed": False,  # what the small presets run on is shared, mostly
 }
 
 EXPERIMENT = Experiment(
@@ -380,6 +291,7 @@ EXPERIMENT = Experiment(
             "singles": 10,
             "workers": _WORKERS,
             "say": True,
+            "timed": True,
             "nets": {f"kernel {k}": {"kernel": k} for k in (3, 5, 7)},
             "augmentations": {
                 "thesis": _THESIS,
