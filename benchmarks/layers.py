@@ -176,7 +176,7 @@ def convolutions(small: bool) -> Iterator[tuple]:
             # Their intermediates would not fit, or the answer is known.
             if algorithm == "fft" and kernel < 5 and side > 32:
                 continue
-            if algorithm == "matmul" and batch * side * side * channels * kernel**2 > 8e9:
+            if algorithm == "matmul" and batch * side * side * channels * kernel**2 > 4e9:
                 continue
             layer = layers.conv(
                 features, kernel, stride=stride, padding="same", bias=False, algorithm=algorithm

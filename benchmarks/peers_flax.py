@@ -1,5 +1,6 @@
 """The networks of the core benchmark in Flax NNX, and its training step."""
 
+import inspect
 import time
 from typing import Any
 
@@ -33,7 +34,7 @@ class Built(nnx.Module):
             parts.append(Built(part, shape, rngs, kind))
             if layer.kind == "serial":
                 shape = outline(part, shape)[2]
-        self.parts = nnx.List(parts)
+        self.parts = getattr(nnx, "List", list)(parts)  # a plain list before Flax 0.11
         types = {"dtype": kind, "param_dtype": jnp.float32, "rngs": rngs}
         if layer.kind == "conv":
             made = nnx.Conv(
@@ -110,6 +111,8 @@ class Training:
         self.images, self.labels, self.index = jax.device_put((images, labels, list(index)))
         self.count = index.size
 
+        takes_net = "model" in inspect.signature(nnx.Optimizer.update).parameters  # since Flax 0.11
+
         @nnx.jit
         def step(net, optimizer, images, labels, index):
             x = ((images[index].astype(jnp.float32) / 255 - MEAN) / STD).astype(kind)
@@ -118,7 +121,11 @@ class Training:
                 logits = net(x).astype(jnp.float32)
                 return optax.softmax_cross_entropy_with_integer_labels(logits, labels[index]).mean()
 
-            optimizer.update(net, nnx.grad(loss)(net))
+            grads = nnx.grad(loss)(net)
+            if takes_net:
+                optimizer.update(net, grads)
+            else:
+                optimizer.update(grads)
 
         self.step = step
 
