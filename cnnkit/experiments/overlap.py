@@ -114,7 +114,7 @@ def best(rows: list[Row], workers: int) -> tuple[str, float]:
 
 
 EXCHANGES = ["server", "tree", "redundant", "ring", "psum"]
-COMMON = {"net": "lenet", "shape": (28, 28, 1), "ratio": 1.0, "rate": "100mbit", "piece": 2**14}
+COMMON = {"net": "lenet", "shape": (28, 28, 1), "ratio": 1.0, "rate": "100mbit", "piece": 2**15}
 
 EXPERIMENT = Experiment(
     name="overlap",

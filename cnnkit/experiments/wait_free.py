@@ -27,7 +27,7 @@ DEFAULTS: dict[str, Any] = {
     "batch": 1,
     "how": "psum",
     "ratio": 1.0,
-    "piece": 2**14,
+    "piece": 2**15,
     "steps": 4,
     "n": 3,
     "link": None,

@@ -70,7 +70,7 @@ class Layerwise:
         team: Workers | None = None,
         *,
         how: str = "psum",
-        piece: int = 2**14,
+        piece: int = 2**15,
         overlap: bool = True,
         emulated: Emulated | None = None,
     ) -> None:
