@@ -181,7 +181,7 @@ def figure(rows: list[Row]) -> Any:
         color = style.COLORS[y % len(style.COLORS)]
         left.plot(r["samples"], [y] * r["n"], "o", color=color, markersize=4, alpha=0.7)
         left.plot([r["mean"]] * 2, [y - 0.3, y + 0.3], color=color, linewidth=1.6)
-        left.annotate(f"{r['mean']:.2f}", (r["mean"], y + 0.32), fontsize=7, color=style.TEXT, ha="center")
+        left.annotate(f"{r['mean']:.2f}", (r["mean"], y + 0.36), fontsize=7, color=style.TEXT, ha="center")
         if "train_curve" in r:
             done = np.arange(1, 1 + len(r["train_curve"])) / len(r["train_curve"])
             line = style.LINES[y % len(style.LINES)]

@@ -107,7 +107,8 @@ def confusion(rows: Sequence[Row], classes: Sequence[str]) -> Any:
     ax.grid(False)
     for (i, j), count in np.ndenumerate(counts):
         if count:
-            ax.text(j, i, f"{count}", ha="center", va="center", fontsize=7, color=style.TEXT)
+            color = "white" if i != j and count > 0.6 * max(2, off.max()) else style.TEXT
+            ax.text(j, i, f"{count}", ha="center", va="center", fontsize=7, color=color)
     ax.set_xticks(range(len(classes)), classes)
     ax.set_yticks(range(len(classes)), classes)
     style.label(ax, "the committee says", "it is", f"{np.trace(counts)} of {counts.sum()} right")

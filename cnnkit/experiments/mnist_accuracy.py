@@ -203,7 +203,7 @@ def figure(rows: list[Row]) -> Any:
         spread = np.linspace(-0.18, 0.18, len(r["samples"])) if len(r["samples"]) > 1 else [0.0]
         left.plot(r["samples"], y + np.asarray(spread), "o", color=color, markersize=3, alpha=0.7)
         left.plot([r["mean"]] * 2, [y - 0.3, y + 0.3], color=color, linewidth=1.6)
-        left.annotate(f"{r['mean']:.2f}", (r["mean"], y + 0.32), fontsize=8, color=style.TEXT, ha="center")
+        left.annotate(f"{r['mean']:.2f}", (r["mean"], y + 0.36), fontsize=8, color=style.TEXT, ha="center")
         if "train_curve" in r:
             epochs = range(1, 1 + len(r["train_curve"]))
             line = style.LINES[y % len(style.LINES)]
@@ -216,7 +216,7 @@ def figure(rows: list[Row]) -> Any:
                 label=r["case"],
             )
     left.set_yticks(range(len(found)), [f"{r['case']} (n = {r['n']})" for r in found])
-    left.set_ylim(-0.6, len(found) - 0.1)
+    left.set_ylim(-0.6, len(found))
     style.label(left, "test accuracy, last epoch (%)")
     right_.set_yscale("log")
     style.label(right_, "epoch", "training error (%)")
