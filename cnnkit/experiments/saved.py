@@ -10,6 +10,9 @@ from cnnkit.experiments.base import EXPERIMENTS, Outcome, Row, find
 RESULTS = Path(__file__).parents[2] / "benchmarks" / "results"
 """What was measured for this version, in a checkout of the project."""
 
+AT_LENGTH = {"cluster": "cluster_cpu"}
+"""Benchmarks whose rows are an experiment's, with longer windows and more of them."""
+
 MISSING = "not measured here"
 
 
@@ -30,20 +33,22 @@ def read(name: str, folder: str | Path | None = None) -> Outcome | None:
 
     Args:
         name: one of `EXPERIMENTS`.
-        folder: ``reproduced`` among the project's results when left out.
+        folder: when left out, the project's results: what was measured at length, or else ``reproduced``.
 
     Raises:
         ValueError: an unknown experiment.
     """
     experiment = find(name)
-    folder = RESULTS / "reproduced" if folder is None else Path(folder)
-    path = folder / f"{name}.json"
-    if not path.exists():
+    there = [RESULTS / f"{AT_LENGTH[name]}.json"] if name in AT_LENGTH else []
+    there.append(RESULTS / "reproduced" / f"{name}.json")
+    paths = [path for path in (there if folder is None else [Path(folder) / f"{name}.json"]) if path.exists()]
+    if not paths:
         return None
-    kept = json.loads(path.read_text(encoding="utf-8"))
+    kept = json.loads(paths[0].read_text(encoding="utf-8"))
     figure = experiment.figure(kept["rows"])
     figure.colors = 64
-    return Outcome(experiment, kept["preset"], kept["rows"], figure, folder, kept["seconds"], kept["machine"])
+    preset, seconds = kept.get("preset", "at length"), kept.get("seconds", float("nan"))
+    return Outcome(experiment, preset, kept["rows"], figure, paths[0].parent, seconds, kept["machine"])
 
 
 def lines(results: Path = RESULTS) -> list[Line]:
@@ -98,12 +103,12 @@ def figure(found: Sequence[Line]) -> Any:
             [ratio], [i], xerr=[spread], color=style.PALETTE["blue"], marker="o", markersize=5, capsize=2
         )
         ax.annotate(
-            f"{line.ours['value']:.3g} (work: {line.original:g})", (ratio, i), (6, -3), textcoords="offset points",
-            fontsize=7, color=style.TEXT,
+            f"{line.ours['value']:.3g} (work: {line.original:g})", (ratio, i), (0, 4), textcoords="offset points",
+            fontsize=7, color=style.TEXT, ha="center",
         )  # fmt: skip
     ax.axvline(1, color=style.TEXT, linewidth=0.8, linestyle=":")
     ax.set_yticks(range(len(found)), [f"{line.experiment}: {line.case}, {line.figure}" for line in found])
-    ax.invert_yaxis()
+    ax.set_ylim(len(found) - 0.5, -0.7)
     ax.margins(x=0.3)
     style.label(ax, "ours over the work's")
     picture.colors = 64
