@@ -9,11 +9,12 @@ One case computes for real, a core for each of two processes. All ways take turn
 """
 
 import argparse
+import json
 import tempfile
 from pathlib import Path
 from typing import Any
 
-from benchmarks.results import FOLDER, read, row, write
+from benchmarks.results import FOLDER, command, read, row, write
 from cnnkit.experiments import wait_free
 from cnnkit.experiments.overlap import EXCHANGES
 
@@ -84,12 +85,17 @@ def main() -> None:
             asked = [real(2, chosen.n, chosen.batch)]
             made += wait_free.over_links(asked, 2, chosen.rate, Path(folder, "real"), pin=True)
     table = [r for found in made for r in rows(found)]
+    before = None
     if chosen.more and (FOLDER / f"{chosen.name}.json").exists():
-        new = {r["case"] for r in table}
-        table = [r for r in read(chosen.name)["rows"] if r["case"] not in new] + table
+        before, new = read(chosen.name), {r["case"] for r in table}
+        table = [r for r in before["rows"] if r["case"] not in new] + table
     for r in table:
         print(f"{r['case']:<44} {r['figure']:<14} {r['value']:g} ± {r['spread']:g} {r['unit']}")
-    print(write(chosen.name, table, packages=("pyroute2",)))
+    path = write(chosen.name, table, packages=("pyroute2",))
+    if before is not None:
+        written = json.loads(path.read_text()) | {"command": f"{before['command']} && {command()}"}
+        path.write_text(json.dumps(written, indent=1, ensure_ascii=False) + "\n")
+    print(path)
 
 
 if __name__ == "__main__":

@@ -130,7 +130,7 @@ def timeline(case: Case, depth: int = 2, shown: int = 2) -> Any:
 
 def _pace(one: Any, case: Case, item: Any) -> None:
     """Measure, and make computing as long as the case asks for."""
-    costs = one.tune(item, repeats=2)
+    costs = one.tune(item, repeats=3)
     if case["ratio"] is not None:
         ops = one.graph.ops
         spent = {
