@@ -3,6 +3,7 @@
 import io
 import json
 
+import jax
 import numpy as np
 import pytest
 
@@ -79,6 +80,15 @@ def test_accuracy_against_the_period(folder, capsys):
     assert lines[0].get_xdata().tolist() == curve["seconds"]
 
 
+@pytest.fixture
+def hardly_optimized():
+    """Most of such a training is compiling: optimizing what runs for a moment would double it."""
+    jax.config.update("jax_disable_most_optimizations", True)
+    yield
+    jax.config.update("jax_disable_most_optimizations", False)
+
+
+@pytest.mark.usefixtures("hardly_optimized")
 def test_fast_networks_are_trained_again_and_again_after_one_compilation(folder):
     outcome = reproduce("fast_cifar10", "smoke", folder)
     found = {r["figure"]: r for r in outcome.rows}
