@@ -121,7 +121,7 @@ def _by_worker(ax: Axes, at: np.ndarray, rows: Sequence[dict[str, Any]], column:
     if column == "fetch":
         # Above the axes: lines that stay where they are for a whole training leave no free corner.
         beside = {"ncols": 2 if workers <= 4 else 4, "columnspacing": 1.0, "handlelength": 1.8}
-        style.legend(ax, loc="lower center", bbox_to_anchor=(0.5, 1.0), **beside)
+        style.legend(ax, loc="lower right", bbox_to_anchor=(1.0, 1.0), **beside)
 
 
 def _draw(ax: Axes, records: dict[str, list[Record]], x: str, y: str, parts: Sequence[str]) -> None:
@@ -149,7 +149,7 @@ def _draw(ax: Axes, records: dict[str, list[Record]], x: str, y: str, parts: Seq
     style.label(ax, X[x][1], name)
     style.legend(ax)
     if x == "epochs":
-        ax.xaxis.set_major_locator(MaxNLocator(integer=True))
+        ax.xaxis.set_major_locator(MaxNLocator("auto", integer=True))
 
 
 def _line(ax: Axes, found: Curve, scale: Any, text: str, look: dict[str, Any]) -> None:

@@ -1,5 +1,6 @@
 """How every figure looks: Okabe–Ito colours with line styles, Figure objects that show and save themselves."""
 
+import copy
 import io
 import os
 from pathlib import Path
@@ -10,6 +11,8 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
+from matplotlib.font_manager import FontProperties
+from matplotlib.text import Text
 from PIL import Image
 
 from cnnkit.names import choose
@@ -36,6 +39,7 @@ PART_NAMES = {"train": "training", "held_out": "held out", "test": "test"}
 SHOWN_DPI, CSS_DPI = 144, 96
 TEXT, GRID = "#333333", "#dddddd"
 
+SMALLEST = 0.65  # of the text's size; 8 points become 5
 WIDTHS = {"column": 3.35, "page": 6.9}
 FORMATS = {".svg": "svg", ".png": "png", ".pdf": "pdf"}
 
@@ -121,7 +125,8 @@ def save(figure: Figure, path: str | os.PathLike[str], width: str | float = "pag
     Args:
         figure: any matplotlib figure.
         path: ending in ``.svg``, ``.pdf`` or ``.png`` (300 dots an inch).
-        width: ``"column"`` (3.35 inches), ``"page"`` (6.9 inches), or inches; the height follows.
+        width: ``"column"`` (3.35 inches), ``"page"`` (6.9 inches), or inches; the height follows, and the text
+            shrinks where a wide figure gets narrow, from 8 points to no less than 5.
 
     Returns:
         the path.
@@ -135,12 +140,30 @@ def save(figure: Figure, path: str | os.PathLike[str], width: str | float = "pag
     if not inches > 0:
         raise ValueError(f"width is {width}; it must be 'column', 'page' or a number of inches above 0")
     path.parent.mkdir(parents=True, exist_ok=True)
-    before = tuple(figure.get_size_inches())
     unstamped: dict[str, Any] = {"svg": {"Date": None}, "pdf": {"CreationDate": None}, "png": {}}
-    try:
-        figure.set_size_inches(inches, before[1] * max(inches / before[0], 0.7))
-        with matplotlib.rc_context({"svg.hashsalt": "cnnkit"}):
-            figure.savefig(path, format=kind, dpi=300, facecolor="white", metadata=unstamped[kind])
-    finally:
-        figure.set_size_inches(before)
+    made = _copy(figure)  # the one given stays as it is, and its layout begins where it began before
+    wide, high = made.get_size_inches()
+    made.set_size_inches(inches, high * max(inches / wide, 0.7))
+    _scale_text(made, min(1.0, max(SMALLEST, 1.25 * inches / wide)))
+    with matplotlib.rc_context({"svg.hashsalt": "cnnkit"}):
+        made.savefig(path, format=kind, dpi=300, facecolor="white", metadata=unstamped[kind])
     return path
+
+
+def _copy(figure: Figure) -> Figure:
+    """Another one like it, outside pyplot even if the first is pyplot's."""
+    canvas: Any = figure.canvas
+    manager, canvas.manager = canvas.manager, None
+    try:
+        return copy.deepcopy(figure)
+    finally:
+        canvas.manager = manager
+
+
+def _scale_text(figure: Figure, factor: float) -> None:
+    for text in figure.findobj(Text):
+        text.set_fontsize(factor * float(text.get_fontsize()))
+    for axis in (axis for ax in figure.axes for axis in (ax.xaxis, ax.yaxis)):
+        # Ticks that are not there yet take their size from here.
+        size: Any = axis.get_tick_params().get("labelsize", matplotlib.rcParams["xtick.labelsize"])
+        axis.set_tick_params(labelsize=factor * float(FontProperties(size=size).get_size_in_points()))

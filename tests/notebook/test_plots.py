@@ -138,6 +138,30 @@ def test_saving_gives_paper_size_and_the_same_bytes_twice(tmp_path, ending):
         assert b'width="241.2pt"' in first
 
 
+@pytest.mark.parametrize("width", ["column", "page"])
+def test_three_plots_side_by_side_are_whole_at_paper_size_and_as_before_afterwards(tmp_path, width):
+    some = record([0.5, 0.75])
+    for i in range(4):
+        row = {"kind": "rounds", "round": i, "epochs": 0.5 * i, "examples": 50 * i, "seconds": 1.0}
+        some.append(row | {"fetch": [16, 8, 4, 2], "busy": [1.0] * 4})
+    figure = plots.training(some)
+    before = figure.png()
+    path = plots.save(figure, tmp_path / "a.png", width)
+    pixels = np.asarray(Image.open(path).convert("L"))
+    edges = [pixels[:2], pixels[-2:], pixels[:, :2], pixels[:, -2:]]
+    assert [int(edge.min()) for edge in edges] == [255] * 4  # text that is cut off leaves ink at an edge
+    assert figure.png() == before
+
+
+def test_saving_a_figure_of_pyplots_opens_no_other(tmp_path):
+    from matplotlib import pyplot
+
+    figure, _ = pyplot.subplots()
+    assert plots.save(figure, tmp_path / "a.svg").stat().st_size > 1000
+    assert pyplot.get_fignums() == [figure.number]
+    pyplot.close(figure)
+
+
 def test_saving_under_an_unknown_ending_or_width_says_what_is_known(tmp_path):
     figure = plots.curves(record([0.5]))
     with pytest.raises(
