@@ -218,7 +218,7 @@ _NONE: dict[str, Any] = {"count": 2, "fetch": "warm_start(1, 8, epochs=1)", "see
 EXPERIMENT = Experiment(
     name="cifar10_accuracy",
     title="CIFAR-10: the works' networks and their relatives",
-    source="thesis, section 4.5; CUDA-CNN; Purine",
+    source="thesis; CUDA-CNN; Purine",
     presets={
         "smoke": {
             "data": "digits",

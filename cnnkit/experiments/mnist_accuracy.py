@@ -247,7 +247,7 @@ _DIGITS = {
 EXPERIMENT = Experiment(
     name="mnist_accuracy",
     title="MNIST: single networks and committees",
-    source="thesis, section 4.5; CUDA-CNN",
+    source="thesis; CUDA-CNN",
     presets={
         "smoke": {
             **_DIGITS,
