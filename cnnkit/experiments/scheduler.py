@@ -123,7 +123,7 @@ def figure(rows: list[Row]) -> Any:
     decades(axes[1], [r["size"] for r in shown])
     decades(axes[1], [r["value"] for r in shown if r["figure"] != "ratio"], "y")
     style.label(axes[1], "work of an operation (µs)", "time an operation (µs)")
-    style.legend(axes[1], loc="lower left", bbox_to_anchor=(0, 1), ncols=2)
+    style.legend(axes[1], loc="upper left")
     return picture
 
 

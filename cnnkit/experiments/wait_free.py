@@ -125,7 +125,10 @@ def timeline(case: Case, depth: int = 2, shown: int = 2) -> Any:
         items = list(itertools.islice(mini_batches(case), shown + 2))
         _pace(one, case, items[0])
         list(one.steps(items, depth))
-        return Timeline(event for event in one.timeline if event.item >= 2)
+        events = [event for event in one.timeline if event.item >= 2]
+    # They stood ready since the steps before, which are not shown.
+    begin = min(event.start for event in events)
+    return Timeline(event._replace(ready=max(event.ready, begin)) for event in events)
 
 
 def _pace(one: Any, case: Case, item: Any) -> None:
