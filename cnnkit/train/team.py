@@ -244,10 +244,11 @@ class Team:
         common, own = self.carry
         work = (self.carry, self.source, self.plan, *self._place.everywhere((firsts[0], counts[0])))
         # Compiled here, one after the other, as clocks must not run together.
-        self._programs["swap"].program(own.change, own, signals)
-        self._programs["local"].program(*work)
+        swap = self._programs["swap"].program(own.change, own, signals)
+        local = self._programs["local"].program(*work)
         rates = self._place.everywhere(self._rates_at(firsts[0, 0]))
         feeds = {"common": common, "own": own, "signals": signals, "work": work, "rates": rates}
+        feeds |= {"local": local, "swap": swap}
         made, self.timeline = self._scheduled.run(self._delayed, feeds)
         self._hear(made["told"])
         took, exchanging = (self._between(*made[stamps]) for stamps in ("computed", "exchanged"))
@@ -258,17 +259,17 @@ class Team:
 
     def _delayed_round(self) -> Graph:
         """The graph of a round with delay: what is exchanged is the round before's, so nothing here waits for it."""
-        graph = Graph("a round with delay", ["common", "own", "signals", "work", "rates"])
+        graph = Graph("a round with delay", ["common", "own", "signals", "work", "rates", "local", "swap"])
 
-        def local(work):
-            change, own, stamps = self._programs["local"](*work)
+        def phase(local, work):
+            change, own, stamps = local(*work)
             return (change, own), stamps
 
-        swap = lambda own, signals: communicate(self._programs["swap"], own.change, own, signals)
+        exchange = lambda swap, own, signals: communicate(swap, own.change, own, signals)
         merge = lambda common, mean, total, rates: self._programs["merge"](common, mean, total, *rates)
-        graph.add("local phase", local, "work", ["phase", "computed"], on="compute")
+        graph.add("local phase", phase, ["local", "work"], ["phase", "computed"], on="compute")
         exchanged = ["mean", "total", "error", "told", "exchanged"]
-        graph.add("exchange", swap, ["own", "signals"], exchanged, on="network")
+        graph.add("exchange", exchange, ["swap", "own", "signals"], exchanged, on="network")
         graph.add("merge", merge, ["common", "mean", "total", "rates"], "merged", on="compute")
         graph.outputs = ["phase", "computed", "error", "told", "exchanged", "merged"]
         return graph
