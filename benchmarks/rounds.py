@@ -385,7 +385,9 @@ def main() -> None:
     parser.add_argument("--net", default="cuda_cnn_cifar10")
     parser.add_argument("--batch", type=int, default=128)
     parser.add_argument("--speeds", default="", help=argparse.SUPPRESS)
-    parser.add_argument("--cases", default="", help="of accuracy, with semicolons: 'local every(8);…'; else all")
+    parser.add_argument(
+        "--cases", default="", help="of accuracy, with semicolons: 'local every(8);…'; else all"
+    )
     parser.add_argument("--found", default="", help=argparse.SUPPRESS)
     args = parser.parse_args()
     if args.what == "link":
