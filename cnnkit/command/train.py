@@ -93,7 +93,15 @@ def _add_how(group: Any) -> None:
     group.add_argument(
         "--smoothing", type=float, default=0.0, metavar="S", help="label smoothing, 0 to below 1 (0)"
     )
-    group.add_argument("--dtype", default="float32", metavar="NAME", help="float32 or bfloat16 (float32)")
+    group.add_argument(
+        "--dtype", default="float32", metavar="NAME", help="float32, tf32 or bfloat16 (float32)"
+    )
+    group.add_argument(
+        "--dispatch",
+        default="time",
+        metavar="NAME",
+        help="what is trained between two looks from outside: a moment's worth, time, or an epoch (time)",
+    )
 
 
 def _add_together(group: Any) -> None:
@@ -146,6 +154,11 @@ def _add_books(group: Any) -> None:
         help="parts evaluated: test, held_out, train (those there are)",
     )
     group.add_argument(
+        "--views",
+        metavar="VIEWS",
+        help="of each image that evaluation averages over, e.g. 'views(mirror=True, shift=1)' (the image alone)",
+    )
+    group.add_argument(
         "--evaluate-every",
         type=words.whole,
         default=1,
@@ -191,7 +204,7 @@ def make(arguments: argparse.Namespace, data: "Dataset") -> "Run":
     # The options that need no translation are called as Run's arguments are.
     same = (
         "batch epochs seed normalize loss smoothing dtype workers mode fetch delay exchange payload momentum "
-        "outer outer_lr outer_momentum judge evaluate_every checkpoint_every"
+        "outer outer_lr outer_momentum judge evaluate_every checkpoint_every dispatch"
     )
     return Run(
         words.network(arguments.net, len(data.classes)),
@@ -199,6 +212,7 @@ def make(arguments: argparse.Namespace, data: "Dataset") -> "Run":
         folder=arguments.folder or default_folder(arguments),
         optimizer=words.optimizer(arguments.optimizer, arguments.lr),
         augment=words.augmentation(arguments.augment),
+        views=words.views(arguments.views),
         emulate=None if arguments.emulate is None else emulate(arguments.emulate),
         **{name: getattr(arguments, name) for name in same.split()},
     )

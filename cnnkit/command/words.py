@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from cnnkit.data import Dataset
     from cnnkit.layers import Layer
     from cnnkit.train.optim import Optimizer
+    from cnnkit.train.views import Views
 
 Makers = Mapping[str, Callable[..., Any]]
 
@@ -79,6 +80,17 @@ def augmentation(text: str | None) -> "Augment | None":
         return None
     parts = several(text, augment.MAKERS, "augmentation")
     return parts[0] if len(parts) == 1 else augment.chain(*parts)
+
+
+def views(text: str | None) -> "Views | None":
+    """What evaluation averages over, from ``"views(mirror=True, shift=1)"``.
+
+    Raises:
+        ValueError: text of another form, or settings that cannot be.
+    """
+    from cnnkit.train.views import Views
+
+    return None if text is None else made(text, {"views": Views}, "views")
 
 
 def network(name: str, classes: int) -> "Layer":

@@ -9,10 +9,17 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:  # the table below, for editors and type checkers
     from cnnkit.train.judges import looks, vote
     from cnnkit.train.members import Committee, committee
+    from cnnkit.train.views import Views
 
-_HOMES = {"Committee": "members", "committee": "members", "looks": "judges", "vote": "judges"}
+_HOMES = {
+    "Committee": "members",
+    "Views": "views",
+    "committee": "members",
+    "looks": "judges",
+    "vote": "judges",
+}
 
-__all__ = ["Committee", "committee", "looks", "vote"]
+__all__ = ["Committee", "Views", "committee", "looks", "vote"]
 
 
 def __getattr__(name: str) -> Any:

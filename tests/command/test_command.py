@@ -99,7 +99,7 @@ def test_every_option_reaches_the_run(here):
         *("--mode", "local", "--fetch", "balanced(every(4))", "--delay", "1", "--exchange", "ring"),
         *("--payload", "bfloat16", "--momentum", "average", "--outer", "nesterov", "--outer-lr", "0.6"),
         *("--outer-momentum", "0.5", "--emulate", "1,0.5", "--judge", "test,train", "--evaluate-every", "2"),
-        *("--checkpoint-every", "7"),
+        *("--checkpoint-every", "7", "--views", "views(mirror=False, shift=2, unsure=0.5)"),
     ]
     config = train_command.make(make_parser().parse_args(typed), ck.load()).config
     wanted = ck.Run(
@@ -127,6 +127,7 @@ def test_every_option_reaches_the_run(here):
         judge=("test", "train"),
         evaluate_every=2,
         checkpoint_every=7.0,
+        views=ck.train.Views(mirror=False, shift=2, unsure=0.5),
     ).config
     assert config == wanted
 
