@@ -10,7 +10,7 @@ START := runs/start
 
 help:
 	@echo "make start     train a small network on the bundled digits, and draw its curve"
-	@echo "make test      style, types and all tests"
+	@echo "make test      style, types and tests; with ALL=1 the long tests too"
 	@echo "make lab       open the notebooks in JupyterLab"
 	@echo "make results   write the README's tables anew from benchmarks/results/"
 	@echo "make clean     remove $(VENV)"
@@ -33,7 +33,7 @@ test: $(VENV)/.dev $(VENV)/ipykernel-6
 	@echo "ruff format --check" && $(BIN)/ruff format --check . || \
 	    { echo "write them in the common form: $(BIN)/ruff format ." >&2; exit 1; }
 	@echo "mypy" && $(BIN)/mypy
-	@echo "pytest" && $(BIN)/pytest -n 2
+	@echo "pytest" && $(BIN)/pytest -n 2 $(if $(ALL),-m '')
 
 lab: $(VENV)/.lab
 	$(BIN)/jupyter lab notebooks

@@ -35,4 +35,4 @@ def test_the_citation_has_this_version_and_names_both_works():
 def test_continuous_integration_runs_make_test():
     script = ROOT / ".ci" / "run"
     assert os.access(script, os.X_OK)
-    assert script.read_text().rstrip().endswith("make test")
+    assert script.read_text().rstrip().endswith("make test ALL=1")

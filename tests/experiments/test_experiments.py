@@ -112,6 +112,7 @@ def test_warm_start_lies_between_the_periods_that_it_joins(folder, monkeypatch):
     assert len(outcome.figure.axes[2].get_lines()) > 0
 
 
+@pytest.mark.long
 def test_balance_keeps_unequal_workers_busy(folder):
     outcome = reproduce("load_balance", "smoke", folder)
     fetch = {r["case"]: r["fetch"] for r in outcome.rows if r["figure"] == "images_per_s"}

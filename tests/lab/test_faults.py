@@ -64,6 +64,7 @@ def whole(folder, epochs=None):
     return done
 
 
+@pytest.mark.long
 def test_a_lost_node_ends_the_job_which_goes_on_when_it_is_back(lab, train, tmp_path):
     job = train(4, silence=20)
     begin = time.monotonic()
@@ -80,7 +81,7 @@ def test_a_lost_node_ends_the_job_which_goes_on_when_it_is_back(lab, train, tmp_
     assert whole(tmp_path / "run", 4) > before
 
 
-@pytest.mark.parametrize("frozen", [0, 1])
+@pytest.mark.parametrize("frozen", [pytest.param(0, marks=pytest.mark.long), 1])
 def test_a_frozen_node_is_given_up_by_name(lab, train, tmp_path, frozen):
     job = train(400, silence=3)
     begin = time.monotonic()
@@ -99,6 +100,7 @@ def test_a_frozen_node_is_given_up_by_name(lab, train, tmp_path, frozen):
     whole(tmp_path / "run")
 
 
+@pytest.mark.long
 def test_a_link_that_was_cut_for_ten_seconds_costs_ten_seconds(lab, train, tmp_path):
     job = train(4, silence=20)
     begin = time.monotonic()
@@ -111,6 +113,7 @@ def test_a_link_that_was_cut_for_ten_seconds_costs_ten_seconds(lab, train, tmp_p
     whole(tmp_path / "run", 4)
 
 
+@pytest.mark.long
 def test_a_link_at_a_kilobit_is_too_slow_and_said_to_be(lab, train, tmp_path):
     job = train(400, silence=3)
     begin = time.monotonic()

@@ -22,6 +22,7 @@ time.sleep(60)
 """
 
 
+@pytest.mark.long
 def test_fifty_labs_leave_nothing(tmp_path, program, marked, eventually, monkeypatch):
     monkeypatch.setenv("TMPDIR", str(tmp_path))
     before = system()

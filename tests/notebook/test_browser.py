@@ -25,7 +25,10 @@ KERNELS = [
         "python3-older",
         6,
         id="ipykernel 6",
-        marks=pytest.mark.skipif(not lab_page.OLDER.is_dir(), reason=f"no ipykernel 6 in {lab_page.OLDER}"),
+        marks=[
+            pytest.mark.long,
+            pytest.mark.skipif(not lab_page.OLDER.is_dir(), reason=f"no ipykernel 6 in {lab_page.OLDER}"),
+        ],
     ),
 ]
 GOES = r"of 1000000, (training|evaluating)"

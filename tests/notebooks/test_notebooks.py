@@ -12,6 +12,7 @@ jupytext = pytest.importorskip("jupytext", reason="jupytext comes with the extra
 HTMLExporter = pytest.importorskip("nbconvert", reason="nbconvert comes with the extra dev").HTMLExporter
 papermill = pytest.importorskip("papermill", reason="papermill comes with the extra dev")
 
+LONG = ("02_single_gpu", "08_cluster")
 PANELS = {"00_start": 1, "01_layers": 1}
 
 
@@ -36,7 +37,9 @@ def test_it_is_saved_as_its_script_says_with_outputs_and_without_what_changes_by
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=[pytest.mark.long] if name in LONG else []) for name in NAMES]
+)
 def test_it_runs_from_top_to_bottom_and_needs_neither_kernel_nor_widgets_to_be_read(
     name, tmp_path, monkeypatch, compiling_once
 ):

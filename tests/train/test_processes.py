@@ -135,6 +135,7 @@ def test_two_processes_are_as_one_with_two_devices(make, tmp_path):
         assert told["error"] == f"{differ}fetch is 'every(2)' in process 1 and 'every(3)' in process 0"
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_four_processes_go_on_from_what_one_of_them_wrote(make, tmp_path):
     """Each on a disk of its own: the others have neither the checkpoint nor the record."""

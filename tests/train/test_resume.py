@@ -34,6 +34,7 @@ def whole(digits):
     return Run(small_net(), digits, watch=Quiet(), **SETTINGS).fit()
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_ten_times_killed_and_gone_on_with(tmp_path, whole, digits):
     random.seed(int(os.environ.get("CNNKIT_TEST_SEED", "0")))
