@@ -121,10 +121,23 @@ def _say(connection: socket.socket, what: dict[str, Any]) -> None:
 
 
 def _hear(connection: socket.socket) -> dict[str, Any]:
+    return json.loads(read_line(connection, 65536))
+
+
+def read_line(connection: socket.socket, most: int) -> bytes:
+    """A line, its end included, and nothing of what comes after it.
+
+    Args:
+        connection: to read from.
+        most: bytes it may have.
+
+    Raises:
+        ValueError: the other side hung up, or the line has no end.
+    """
     line = b""
     while not line.endswith(b"\n"):
-        more = connection.recv(4096)
-        if not more or len(line) > 65536:
+        more = connection.recv(1)
+        if not more or len(line) > most:
             raise ValueError("the other side hung up")
         line += more
-    return json.loads(line)
+    return line

@@ -18,6 +18,8 @@ from collections.abc import Callable, Iterator
 
 import jax
 
+from cnnkit.parallel.meeting import read_line
+
 GRACE = 15.0
 """Seconds that an exchange may last after a process has ended, until this one ends too."""
 
@@ -142,7 +144,7 @@ class Watch:
                 return  # closed
             try:
                 connection.settimeout(5)
-                who = int(_line(connection))
+                who = int(read_line(connection, 20))
                 connection.settimeout(None)
             except (OSError, ValueError):
                 connection.close()  # a stranger: port scanners knock at every open port
@@ -157,7 +159,7 @@ class Watch:
     def _hear(self, who: int, connection: socket.socket) -> None:
         while True:
             try:
-                line = _line(connection).strip()
+                line = read_line(connection, 20).strip()
                 self._heard[who] = time.monotonic()
                 if line != WORD:
                     self._tell(int(line.lstrip(GIVEN_UP)), line.startswith(GIVEN_UP))
@@ -227,16 +229,6 @@ def _let_go(watch: Watch) -> None:
         sys.stdout.flush()
         sys.stderr.flush()
         os._exit(1)
-
-
-def _line(connection: socket.socket) -> bytes:
-    line = b""
-    while not line.endswith(b"\n"):
-        more = connection.recv(1)
-        if not more or len(line) > 20:
-            raise ValueError("the other side hung up")
-        line += more
-    return line
 
 
 def _first_line(error: Exception) -> str:
