@@ -1,6 +1,7 @@
 """What every test gets: four virtual CPU devices, strict dtypes, no network, no display."""
 
 import os
+import signal
 
 import pytest
 
@@ -10,6 +11,8 @@ os.environ.setdefault("MPLBACKEND", "Agg")
 import jax
 
 jax.config.update("jax_num_cpu_devices", 4)
+# A shell that starts the tests in the background hands on that interrupts are ignored, to every process of theirs.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture(scope="session")

@@ -18,7 +18,7 @@ so nothing is lost, only delayed (Seide et al. 2014; Karimireddy et al. 2019).
 import itertools
 import math
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -182,25 +182,78 @@ def exchange(
 
     The paper's exchange strategies (Li et al. 2018) and Purine's parameter server (thesis, chapter 4).
     """
-    send = choose(how, ALGORITHMS, "exchange")
-    wire = choose(payload, PAYLOADS, "payload")
-    leaves, treedef = jax.tree.flatten(tree)
-    residuals = jax.tree.leaves(no_error(tree) if error is None else error)
     if lax.axis_size(axis) == 1:
         return tree, error
-    summed, left = list(leaves), list(residuals)
+    message = lay_out(tree, axis, payload, error)
+    return read(send(message, axis, how, payload), tree, error, payload)
+
+
+class Message(NamedTuple):
+    """A tree laid end to end, ready to be sent, or summed.
+
+    Args:
+        values: one flat array for each dtype.
+        residuals: what rounding took from the values before; an empty array where nothing is rounded.
+    """
+
+    values: list[Flat]
+    residuals: list[Flat]
+
+
+def lay_out(tree: Tree, axis: str, payload: str = "float32", error: Tree | None = None) -> Message:
+    """The message of a tree, the first of the three parts of `exchange`.
+
+    Apart from the others, so that it can be made before something that the exchange is to run beside: a
+    compiler that saves memory would make it last.
+    """
+    wire = choose(payload, PAYLOADS, "payload")
+    leaves = jax.tree.leaves(tree)
+    residuals = jax.tree.leaves(no_error(tree) if error is None else error)
+    values, before = [], []
     for dtype, indices in _by_dtype(leaves).items():
-        form = wire if jnp.issubdtype(dtype, jnp.floating) else PAYLOADS["float32"]
-        dtype = dtype if form.exact else jnp.dtype(jnp.float32)
-        flat = _join([leaves[i] for i in indices], dtype, form, axis)
-        before = _join([residuals[i] for i in indices], jnp.float32, form, axis) if not form.exact else flat
-        total, after = send(flat, before, form, axis)
-        for i, part in zip(indices, _split(total, [leaves[i] for i in indices]), strict=True):
+        form = _form(dtype, wire)
+        sent = dtype if form.exact else jnp.float32
+        values.append(_join([leaves[i] for i in indices], sent, form, axis))
+        kept = [] if form.exact else [residuals[i] for i in indices]
+        before.append(_join(kept, jnp.float32, form, axis))
+    return Message(values, before)
+
+
+def send(message: Message, axis: str, how: str = "psum", payload: str = "float32") -> Message:
+    """The sum of all workers' messages, at every worker, and what rounding left of one's own."""
+    algorithm = choose(how, ALGORITHMS, "exchange")
+    wire = choose(payload, PAYLOADS, "payload")
+    if lax.axis_size(axis) == 1:
+        return message
+    summed = []
+    for values, residuals in zip(*message, strict=True):
+        form = _form(values.dtype, wire)
+        total, left = algorithm(values, residuals, form, axis)
+        summed.append((total, residuals if form.exact else left))
+    return Message([total for total, _ in summed], [left for _, left in summed])
+
+
+def read(
+    message: Message, like: Tree, error: Tree | None = None, payload: str = "float32"
+) -> tuple[Tree, Tree | None]:
+    """What a summed message says, in the shapes and dtypes of the tree that was laid out, and the new residuals."""
+    wire = choose(payload, PAYLOADS, "payload")
+    leaves, treedef = jax.tree.flatten(like)
+    summed = list(leaves)
+    left = jax.tree.leaves(no_error(like) if error is None else error)
+    for (dtype, indices), total, after in zip(_by_dtype(leaves).items(), *message, strict=True):
+        own = [leaves[i] for i in indices]
+        for i, part in zip(indices, _split(total, own), strict=True):
             summed[i] = part.astype(jnp.asarray(leaves[i]).dtype)
-        if not form.exact:
-            for i, part in zip(indices, _split(after, [leaves[i] for i in indices]), strict=True):
+        if not _form(dtype, wire).exact:
+            for i, part in zip(indices, _split(after, own), strict=True):
                 left[i] = part
     return jax.tree.unflatten(treedef, summed), None if error is None else jax.tree.unflatten(treedef, left)
+
+
+def _form(dtype: Any, wire: Payload) -> Payload:
+    """How values of a dtype travel: whole numbers as they are."""
+    return wire if jnp.issubdtype(dtype, jnp.floating) else PAYLOADS["float32"]
 
 
 def weighted_mean(
@@ -223,15 +276,49 @@ def weighted_mean(
     Returns:
         The mean; Σ n_i, a float32 scalar; the new residuals.
     """
+    weighed = lay_out_weighted(tree, weight, axis, payload, error)
+    return read_mean(send_weighted(weighed, axis, how, payload), tree, payload, error)
+
+
+class Weighed(NamedTuple):
+    """A tree with its weight, ready to be sent, or summed.
+
+    Args:
+        values: n_i x_i, with n_i at the end where nothing is rounded: one message then.
+        weight: n_i by itself where the values are rounded.
+    """
+
+    values: Message
+    weight: Message
+
+
+def lay_out_weighted(
+    tree: Tree, weight: jax.Array, axis: str, payload: str = "float32", error: Tree | None = None
+) -> Weighed:
+    """The message of a tree that counts by a weight, the first of the three parts of `weighted_mean`."""
     weight = jnp.asarray(weight, jnp.float32)
     weighted = jax.tree.map(lambda x: jnp.asarray(x, jnp.float32) * weight, tree)
     if choose(payload, PAYLOADS, "payload").exact:
-        # The weight rides in the same buffer: one message.
-        (summed, total), _ = exchange((weighted, weight), axis, how)
+        return Weighed(lay_out((weighted, weight), axis), Message([], []))
+    return Weighed(lay_out(weighted, axis, payload, error), lay_out(weight, axis))
+
+
+def send_weighted(weighed: Weighed, axis: str, how: str = "psum", payload: str = "float32") -> Weighed:
+    """The sums over all workers, at every worker."""
+    return Weighed(send(weighed.values, axis, how, payload), send(weighed.weight, axis, how))
+
+
+def read_mean(
+    weighed: Weighed, like: Tree, payload: str = "float32", error: Tree | None = None
+) -> tuple[Tree, jax.Array, Tree | None]:
+    """What `weighted_mean` returns, from sums over all workers."""
+    one, floats = jnp.float32(0), jax.tree.map(lambda x: jnp.zeros(jnp.shape(x), jnp.float32), like)
+    if choose(payload, PAYLOADS, "payload").exact:
+        (summed, total), _ = read(weighed.values, (floats, one))
     else:
-        summed, error = exchange(weighted, axis, how, payload, error)
-        total, _ = exchange(weight, axis, how)
-    mean = jax.tree.map(lambda s, x: (s / total).astype(jnp.asarray(x).dtype), summed, tree)
+        summed, error = read(weighed.values, floats, error, payload)
+        total, _ = read(weighed.weight, one)
+    mean = jax.tree.map(lambda s, x: (s / total).astype(jnp.asarray(x).dtype), summed, like)
     return mean, total, error
 
 

@@ -14,7 +14,14 @@ from jax import lax
 
 from cnnkit.names import choose
 from cnnkit.parallel.emulate import Emulated
-from cnnkit.parallel.exchange import ALGORITHMS, no_error, weighted_mean
+from cnnkit.parallel.exchange import (
+    ALGORITHMS,
+    Weighed,
+    lay_out_weighted,
+    no_error,
+    read_mean,
+    send_weighted,
+)
 from cnnkit.parallel.payload import PAYLOADS
 from cnnkit.parallel.stamp import after, stamp
 from cnnkit.train.step import Plan, Progress, Source, gradient_step, local_step
@@ -219,16 +226,32 @@ def _loop(rules: Rules, step: Any, first: Any, count: Any, start: Any) -> Any:
     return lax.fori_loop(first, first + count, step, start)
 
 
-def swap(rules: Rules, change: Model, own: Own) -> tuple[Model, jax.Array, Own]:
-    """The exchange: the mean of all workers' changes, each counted by the examples it was made of.
+def lay_out(rules: Rules, change: Model, own: Own) -> Weighed:
+    """A worker's change as the message that it sends, counted by the examples that it was made of."""
+    return lay_out_weighted(change, own.examples, AXIS, rules.payload, _error(own))
+
+
+def exchanged(rules: Rules, change: Model, own: Own) -> tuple[Model, jax.Array, Own]:
+    """The exchange: the mean of all workers' changes.
 
     Returns:
         (mean change, zero where nobody had seen an example; Σ n_i; own with the new residuals).
     """
-    error = own.error if own.error != () else None
-    mean, total, error = weighted_mean(change, own.examples, AXIS, rules.exchange, rules.payload, error)
+    return _heard(rules, _sent(rules, lay_out(rules, change, own)), change, own)
+
+
+def _sent(rules: Rules, message: Weighed) -> Weighed:
+    return send_weighted(message, AXIS, rules.exchange, rules.payload)
+
+
+def _heard(rules: Rules, summed: Weighed, change: Model, own: Own) -> tuple[Model, jax.Array, Own]:
+    mean, total, error = read_mean(summed, change, rules.payload, _error(own))
     mean = jax.tree.map(lambda m: jnp.where(total > 0, m, jnp.zeros_like(m)), mean)
     return mean, total, own._replace(error=() if error is None else error)
+
+
+def _error(own: Own) -> Any:
+    return own.error if own.error != () else None
 
 
 def merge(
@@ -264,38 +287,62 @@ def one_round(
         firsts, counts: int32 [workers], everyone's share of the epoch's mini-batches.
     """
     me = lax.axis_index(AXIS)
-    phase = local_phase(task, rules, carry, source, plan, firsts[me], counts[me])
-    return around(task, rules, carry, plan, firsts, phase)
+    message, first = _before(rules, carry.own, firsts[me])
+    phase = local_phase(task, rules, carry, source, plan, first, counts[me])
+    return around(task, rules, carry, plan, firsts, phase, message)
 
 
 def timed_round(
     task: Task, rules: Rules, carry: Carry, source: Source, plan: Plan, firsts: Any, counts: Any
-) -> tuple[Carry, tuple[jax.Array, jax.Array, jax.Array]]:
-    """`one_round`, and stamps: when the local phase began, when it ended, and when the exchange did (0 with delay)."""
+) -> tuple[Carry, tuple[jax.Array, ...]]:
+    """`one_round`, and stamps: two when the local phase began, one after the other, which tells what a look at the
+    clock costs; when it ended; and when the exchange did (0 with delay)."""
     me = lax.axis_index(AXIS)
-    begin = stamp(carry)
-    change, own = local_phase(task, rules, carry, source, plan, after(begin, firsts[me]), counts[me])
+    message, first = _before(rules, carry.own, firsts[me])
+    looked = stamp((carry, first))
+    begin = stamp(after(looked, first))
+    change, own = local_phase(task, rules, carry, source, plan, after(begin, first), counts[me])
     computed = stamp((change, own))
     # The books are gathered from all: before the stamp, that would count waiting for slow workers as computing.
     sums, bad = jax.tree.map(lambda leaf: after(computed, leaf), (own.sums, own.bad))
     own = own._replace(sums=sums, bad=bad)
     if rules.delay:
-        return around(task, rules, carry, plan, firsts, (change, own)), (begin, computed, jnp.int32(0))
+        carry = around(task, rules, carry, plan, firsts, (change, own), message)
+        return carry, (looked, begin, computed, jnp.int32(0))
     own = own._replace(examples=after(computed, own.examples))
-    carry = around(task, rules, carry, plan, firsts, (change, own))
-    return carry, (begin, computed, stamp(carry.common))
+    carry = around(task, rules, carry, plan, firsts, (change, own), message)
+    return carry, (looked, begin, computed, stamp(carry.common))
+
+
+def _before(rules: Rules, own: Own, first: Any) -> tuple[Any, Any]:
+    """With delay the message of the round before, laid out before this round's first mini-batch is known.
+
+    In what order a program does what does not depend on each other is the compiler's choice, by memory: so a GPU
+    would begin to exchange when it has computed.
+    """
+    if not rules.delay:
+        return None, first
+    return lax.optimization_barrier((lay_out(rules, own.change, own), first))
 
 
 def around(
-    task: Task, rules: Rules, carry: Carry, plan: Plan, firsts: Any, phase: tuple[Model, Own]
+    task: Task,
+    rules: Rules,
+    carry: Carry,
+    plan: Plan,
+    firsts: Any,
+    phase: tuple[Model, Own],
+    message: Weighed | None = None,
 ) -> Carry:
     """What belongs to a round besides its local phase: the exchange, this round's or the one before, and the merge."""
     change, own = phase
-    if rules.delay:
-        mean, total, swapped = swap(rules, carry.own.change, carry.own)
-        own = own._replace(change=change, error=swapped.error)
+    if message is not None:
+        # Read only when the phase has ended: what follows would wait for the exchange, and the phase with it.
+        summed, examples = lax.optimization_barrier((_sent(rules, message), own.examples))
+        mean, total, heard = _heard(rules, summed, carry.own.change, carry.own)
+        own = own._replace(change=change, examples=examples, error=heard.error)
     else:
-        mean, total, own = swap(rules, change, own)
+        mean, total, own = exchanged(rules, change, own)
     lr, momentum = plan.lr[firsts[0]], plan.momentum[firsts[0]]
     return Carry(merge(task, rules, carry.common, mean, total, lr, momentum), own)
 
@@ -317,5 +364,5 @@ def settled(task: Task, rules: Rules, carry: Carry, lr: Any, momentum: Any) -> C
     """What is common once the change still on its way has arrived: the model to evaluate and to keep."""
     if not rules.delay:
         return carry.common
-    mean, total, _ = swap(rules, carry.own.change, carry.own._replace(error=()))
+    mean, total, _ = exchanged(rules, carry.own.change, carry.own._replace(error=()))
     return merge(task, rules, carry.common, mean, total, lr, momentum)
