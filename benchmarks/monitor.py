@@ -83,14 +83,14 @@ def rows_of(
     return rows
 
 
-def measure(samples: int) -> list[Any]:
-    """The rows of every GPU, the first one under load."""
+def measure(samples: int, most: int | None = None) -> list[Any]:
+    """The rows of every GPU, or of so many, the first one under load."""
     from cnnkit.notebook.nvml import Nvml
 
     nvml = Nvml()
     if nvml.why_none:
         raise SystemExit(f"no GPU can be read here: {nvml.why_none}")
-    gpus, uuids = nvml.all(), list(ask_smi())
+    gpus, uuids = nvml.all()[:most], list(ask_smi())[:most]
     command = [sys.executable, "-c", LOAD.format(seconds=2 * samples + 10)]
     with subprocess.Popen(command, stdout=subprocess.PIPE) as load:
         assert load.stdout is not None
@@ -118,7 +118,9 @@ def main() -> None:
 
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--samples", type=int, default=30)
-    rows = measure(parser.parse_args().samples)
+    parser.add_argument("--gpus", type=int, help="only the first so many")
+    options = parser.parse_args()
+    rows = measure(options.samples, options.gpus)
     folder = Path(os.environ.get("CNNKIT_RESULTS", FOLDER))
     print(write("monitor_gpu", rows, packages=["nvidia-ml-py"], folder=folder))
     for row in rows:

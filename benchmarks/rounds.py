@@ -198,6 +198,8 @@ def shaped_loopback(rate: float) -> None:
     """Put this process alone into a network namespace whose loopback has that rate, bits a second."""
     from pyroute2 import IPRoute
 
+    from cnnkit.lab.environment import OVER_THE_LINK
+
     clone_newnet = 0x40000000
     if ctypes.CDLL(None, use_errno=True).unshare(clone_newnet):
         raise OSError(ctypes.get_errno(), "a network namespace is not allowed here; run as root")
@@ -205,12 +207,7 @@ def shaped_loopback(rate: float) -> None:
         lo = ip.link_lookup(ifname="lo")[0]
         ip.link("set", index=lo, state="up", mtu=9000)
         ip.tc("add", "tbf", lo, 0x100000, rate=int(rate / 8), burst=128 * 1024, limit=1_000_000)
-    os.environ |= {
-        "NCCL_P2P_DISABLE": "1",
-        "NCCL_SHM_DISABLE": "1",
-        "NCCL_IB_DISABLE": "1",
-        "NCCL_SOCKET_IFNAME": "lo",
-    }
+    os.environ |= {**OVER_THE_LINK, "NCCL_SOCKET_IFNAME": "lo", **os.environ}
 
 
 LINK_CASES: dict[str, dict[str, Any]] = {
@@ -218,6 +215,7 @@ LINK_CASES: dict[str, dict[str, Any]] = {
     "every(8)": {"fetch": 8},
     "hide no delay": {"fetch": "hide(0.95)"},
     "hide": {"fetch": "hide(1.0)", "delay": 1},
+    "every(1000) delay": {"fetch": 1000, "delay": 1},
 }
 
 
@@ -240,7 +238,7 @@ def link_part(cases: list[str], workers: int, net: str, batch: int, n: int, seco
     return out
 
 
-def apart(arguments: list[str], processes: int = 1) -> Any:
+def apart(arguments: list[str], processes: int = 1, gpus: bool = False) -> Any:
     """This module as a job of its own, of one process or several; what it found."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "found.json"
@@ -250,7 +248,7 @@ def apart(arguments: list[str], processes: int = 1) -> Any:
         else:
             from cnnkit.lab.launch import launch
 
-            launch(command, processes, gpus=False, show=False)
+            launch(command, processes, gpus=gpus, show=False)
         return json.loads(path.read_text())
 
 
@@ -264,10 +262,11 @@ def link(rates: list[str], n: int, seconds: float) -> None:
     one = apart(["part", "--workers", "1", "--cases", "alone", *options])["alone"]
     nvlink = apart(["part", "--workers", "2", "--cases", cases, *options])
     rows = [row(f"{net} 1 GPU", "images_per_s", one["images_per_s"], "images/s")]
-    alone = float(np.median(one["images_per_s"]))
 
-    def add(label: str, got: dict[str, Any], sync: float, base: dict[str, Any] | None, delay: int) -> None:
-        rates = np.array(got["images_per_s"])
+    def add(
+        label: str, got: dict[str, Any], sync: float, base: dict[str, Any] | None, delay: int, one: dict
+    ) -> None:
+        rates, alone = np.array(got["images_per_s"]), float(np.median(one["images_per_s"]))
         extra = {
             "fetch": got["fetch"],
             "exchange_seconds": got["exchange_seconds"],
@@ -281,24 +280,28 @@ def link(rates: list[str], n: int, seconds: float) -> None:
         if base is not None:
             rows.append(row(label, "of_no_link", list(rates / np.median(base["images_per_s"])), "fraction"))
         show(rows[-6:])
+        write("rounds_link_gpu", rows, folder=out_folder())
 
     sync = float(np.median(nvlink["sync"]["images_per_s"]))
     for case, got in nvlink.items():
-        add(f"2 nvlink {case}", got, sync, None, LINK_CASES[case].get("delay", 0))
+        add(f"2 nvlink {case}", got, sync, None, LINK_CASES[case].get("delay", 0), one)
     for rate in rates:
         slow = apart(["part", "--workers", "2", "--cases", cases, "--rate", rate, *options])
         sync = float(np.median(slow["sync"]["images_per_s"]))
         for case, got in slow.items():
-            add(f"2 {rate} {case}", got, sync, nvlink[case], LINK_CASES[case].get("delay", 0))
-        write("rounds_link_gpu", rows, folder=out_folder())
+            add(f"2 {rate} {case}", got, sync, nvlink[case], LINK_CASES[case].get("delay", 0), one)
     large = ["--n", str(n), "--seconds", str(seconds), "--batch", "128", "--net", "googlenet"]
-    single = apart(["part", "--workers", "1", "--cases", "alone", *large])["alone"]["images_per_s"]
-    double = apart(["part", "--workers", "2", "--cases", "sync", *large])["sync"]["images_per_s"]
-    rows.append(row("googlenet 1 GPU", "images_per_s", single, "images/s"))
-    rows.append(row("googlenet 2 nvlink sync", "images_per_s", double, "images/s"))
-    scaled = list(np.array(double) / np.median(single) / 2)
-    rows.append(row("googlenet 2 nvlink sync", "of_linear", scaled, "fraction"))
-    show(rows[-1:])
+    single = apart(["part", "--workers", "1", "--cases", "alone", *large])["alone"]
+    rows.append(row("googlenet 1 GPU", "images_per_s", single["images_per_s"], "images/s"))
+    for processes, label in ((1, "googlenet 2 nvlink"), (2, "googlenet 2 nvlink, 2 processes")):
+        cases = "sync,every(8)"
+        found = apart(["part", "--workers", "2", "--cases", cases, *large], processes, gpus=True)
+        sync = float(np.median(found["sync"]["images_per_s"]))
+        for case, got in found.items():
+            add(f"{label} {case}", got, sync, None, 0, single)
+            scaled = list(np.array(got["images_per_s"]) / np.median(single["images_per_s"]) / 2)
+            rows.append(row(f"{label} {case}", "of_linear", scaled, "fraction"))
+            show(rows[-1:])
     print(write("rounds_link_gpu", rows, folder=out_folder()))
 
 

@@ -6,7 +6,13 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 # Everything else that NCCL reads is inherited, so that e.g. NCCL_DEBUG or NCCL_NVLS_ENABLE work as usual.
-OVER_THE_LINK = {"NCCL_P2P_DISABLE": "1", "NCCL_SHM_DISABLE": "1", "NCCL_IB_DISABLE": "1"}
+# One channel fills a cheap link; each one more keeps another multiprocessor from computing while it waits.
+OVER_THE_LINK = {
+    "NCCL_P2P_DISABLE": "1",
+    "NCCL_SHM_DISABLE": "1",
+    "NCCL_IB_DISABLE": "1",
+    "NCCL_MAX_NCHANNELS": "1",
+}
 
 
 def process(

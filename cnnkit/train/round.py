@@ -295,8 +295,12 @@ def one_round(
 def timed_round(
     task: Task, rules: Rules, carry: Carry, source: Source, plan: Plan, firsts: Any, counts: Any
 ) -> tuple[Carry, tuple[jax.Array, ...]]:
-    """`one_round`, and stamps: two when the local phase began, one after the other, which tells what a look at the
-    clock costs; when it ended; and when the exchange did (0 with delay)."""
+    """`one_round`, and stamps.
+
+    Returns:
+        (carry, (two stamps one after the other when the local phase began, which tell what a look at the clock
+        costs; when it ended; when the exchange did, 0 with delay)).
+    """
     me = lax.axis_index(AXIS)
     message, first = _before(rules, carry.own, firsts[me])
     looked = stamp((carry, first))
