@@ -67,6 +67,21 @@ class Measured:
         if exchange is not None:
             self._exchanges.append(exchange)
 
+    def hidden(self, took: dict[int, float], waited: dict[int, float]) -> float | None:
+        """Seconds of an exchange that ran beside the local phases; None where nothing new is known of it.
+
+        Both slow each other down, so that it takes longer than by itself.
+
+        Args:
+            took: each local worker's seconds of its phase.
+            waited: and of the wait for the exchange after it, less than a hundredth if there was none.
+        """
+        if all(waited[w] > 0.01 * took[w] for w in took):
+            return min(took[w] + waited[w] for w in took)
+        # It ended within the phase: that is all that can be seen.
+        known = self.exchange_seconds
+        return min(took.values()) if known is not None and min(took.values()) < known else None
+
     def tell(self, stop: bool, save: bool, scales: Scales) -> np.ndarray:
         """What this process has to say, float32 [local workers, 6]; 0 where nothing is known."""
         exchange = median(self._exchanges) if self._exchanges else 0.0

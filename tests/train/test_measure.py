@@ -43,3 +43,15 @@ def test_a_worker_without_a_share_is_not_measured():
     assert steps[0] == pytest.approx(1e-3)
     assert np.isnan(steps[1])
     assert measured.speeds is None
+
+
+def test_a_hidden_exchange_is_seen_where_it_is_waited_for_and_bounded_where_not():
+    measured = Measured(2, [0, 1])
+    took = {0: 0.30, 1: 0.25}
+    # Both wait until the same moment; the one that began last saw the whole of it.
+    assert measured.hidden(took, {0: 0.08, 1: 0.14}) == pytest.approx(0.38)
+    assert measured.hidden(took, {0: 0.001, 1: 0.06}) is None
+    measured.exchange_seconds = 0.4
+    assert measured.hidden(took, {0: 0.001, 1: 0.06}) == 0.25
+    measured.exchange_seconds = 0.2
+    assert measured.hidden(took, {0: 0.001, 1: 0.06}) is None
