@@ -23,6 +23,7 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--rates", help="of the links, with commas; sync47 comes last")
+    parser.add_argument("--policies", help="some of them, with commas; else all")
     parser.add_argument("--n", type=int, default=3, help="windows, and seeds")
     parser.add_argument("--seconds", type=float, default=2.5, help="of a window")
     a = parser.parse_args()
@@ -43,6 +44,8 @@ def main() -> None:
     settings["seeds"] = a.n
     if a.rates:
         settings["rates"] = a.rates.split(",")
+    if a.policies:
+        settings["policies"] = a.policies.split(",")
     with tempfile.TemporaryDirectory() as folder:
         experiment = cluster.Cluster(settings, Path(folder))
         rows = experiment.rows()

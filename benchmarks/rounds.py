@@ -2,6 +2,7 @@
 
 python -m benchmarks.rounds unequal              rounds_unequal_cpu.json or rounds_unequal_gpu.json
 python -m benchmarks.rounds link --rate 1gbit    rounds_link_gpu.json; needs two GPUs and root
+python -m benchmarks.rounds scaling              its rows of GoogLeNet on two GPUs
 python -m benchmarks.rounds accuracy             fetch_accuracy.json; MNIST, three seeds
 """
 
@@ -93,7 +94,7 @@ def synthetic(n: int, shape: tuple[int, ...] = (32, 32, 3)) -> Any:
     from cnnkit.data import from_arrays
 
     random = np.random.default_rng(0)
-    images = random.integers(0, 256, (n, *shape), np.uint8)
+    images = np.resize(random.integers(0, 256, (min(n, 20_000), *shape), np.uint8), (n, *shape))
     labels = random.integers(0, 10, n).astype(np.int32)
     return from_arrays(images, labels, images[:500], labels[:500], name="noise")
 
@@ -253,56 +254,85 @@ def apart(arguments: list[str], processes: int = 1, gpus: bool = False) -> Any:
 
 
 def link(rates: list[str], n: int, seconds: float) -> None:
-    """Two GPUs: alone, over NVLink, over slow links; and scaling over NVLink on a GoogLeNet-sized net."""
-    from benchmarks.results import row, write
-
+    """Two GPUs on CUDA-CNN's CIFAR-10 network: alone, over NVLink, over slow links."""
     net, batch = "cuda_cnn_cifar10", 128
     options = ["--n", str(n), "--seconds", str(seconds), "--batch", str(batch), "--net", net]
     cases = ",".join(LINK_CASES)
     one = apart(["part", "--workers", "1", "--cases", "alone", *options])["alone"]
     nvlink = apart(["part", "--workers", "2", "--cases", cases, *options])
-    rows = [row(f"{net} 1 GPU", "images_per_s", one["images_per_s"], "images/s")]
-
-    def add(
-        label: str, got: dict[str, Any], sync: float, base: dict[str, Any] | None, delay: int, one: dict
-    ) -> None:
-        rates, alone = np.array(got["images_per_s"]), float(np.median(one["images_per_s"]))
-        extra = {
-            "fetch": got["fetch"],
-            "exchange_seconds": got["exchange_seconds"],
-            "step_seconds": got["step_seconds"],
-        }
-        rows.append(row(label, "images_per_s", list(rates), "images/s", **extra))
-        rows.append(row(label, "over_sync", list(rates / sync), "ratio"))
-        rows.append(row(label, "of_one_node", list(rates / alone), "ratio"))
-        rows.append(row(label, "busy_min", [float(np.min(got["busy"]))], "fraction"))
-        rows.append(row(label, "predicted", list(predicted(got, batch, delay) / rates), "ratio"))
-        if base is not None:
-            rows.append(row(label, "of_no_link", list(rates / np.median(base["images_per_s"])), "fraction"))
-        show(rows[-6:])
-        write("rounds_link_gpu", rows, folder=out_folder())
-
-    sync = float(np.median(nvlink["sync"]["images_per_s"]))
+    rows = alone_rows(net, one)
     for case, got in nvlink.items():
-        add(f"2 nvlink {case}", got, sync, None, LINK_CASES[case].get("delay", 0), one)
+        rows += link_rows(f"2 nvlink {case}", got, nvlink, one, LINK_CASES[case].get("delay", 0))
+    kept(rows)
+    fastest = max(float(np.median(got["images_per_s"])) for got in nvlink.values())
     for rate in rates:
         slow = apart(["part", "--workers", "2", "--cases", cases, "--rate", rate, *options])
-        sync = float(np.median(slow["sync"]["images_per_s"]))
         for case, got in slow.items():
-            add(f"2 {rate} {case}", got, sync, nvlink[case], LINK_CASES[case].get("delay", 0), one)
-    large = ["--n", str(n), "--seconds", str(seconds), "--batch", "128", "--net", "googlenet"]
-    single = apart(["part", "--workers", "1", "--cases", "alone", *large])["alone"]
-    rows.append(row("googlenet 1 GPU", "images_per_s", single["images_per_s"], "images/s"))
-    for processes, label in ((1, "googlenet 2 nvlink"), (2, "googlenet 2 nvlink, 2 processes")):
-        cases = "sync,every(8)"
-        found = apart(["part", "--workers", "2", "--cases", cases, *large], processes, gpus=True)
-        sync = float(np.median(found["sync"]["images_per_s"]))
-        for case, got in found.items():
-            add(f"{label} {case}", got, sync, None, 0, single)
-            scaled = list(np.array(got["images_per_s"]) / np.median(single["images_per_s"]) / 2)
-            rows.append(row(f"{label} {case}", "of_linear", scaled, "fraction"))
-            show(rows[-1:])
-    print(write("rounds_link_gpu", rows, folder=out_folder()))
+            label = f"2 {rate} {case}"
+            rows += link_rows(label, got, slow, one, LINK_CASES[case].get("delay", 0), fastest)
+    kept(rows)
+
+
+def scaling(n: int, seconds: float) -> None:
+    """GoogLeNet on one GPU and on two over NVLink, by one process and by a process a GPU."""
+    options = ["--n", str(n), "--seconds", str(seconds), "--batch", "128", "--net", "googlenet"]
+    one = apart(["part", "--workers", "1", "--cases", "alone", *options])["alone"]
+    rows = alone_rows("googlenet", one)
+    kept(rows)
+    for processes, label in ((2, "googlenet 2 nvlink, 2 processes"), (1, "googlenet 2 nvlink")):
+        found = apart(["part", "--workers", "2", "--cases", "sync", *options], processes, gpus=True)
+        rows += link_rows(f"{label} sync", found["sync"], found, one, 0)
+        part = np.array(found["sync"]["images_per_s"]) / np.median(one["images_per_s"]) / 2
+        rows.append(results_row(f"{label} sync", "of_linear", list(part), "fraction"))
+        kept(rows)
+
+
+def alone_rows(net: str, one: dict[str, Any]) -> list[dict[str, Any]]:
+    """What one GPU does."""
+    return [results_row(f"{net} 1 GPU", "images_per_s", one["images_per_s"], "images/s")]
+
+
+def link_rows(
+    label: str,
+    got: dict[str, Any],
+    beside: dict[str, Any],
+    one: dict[str, Any],
+    delay: int,
+    unlinked: float | None = None,
+) -> list[dict[str, Any]]:
+    """Two GPUs' throughput, beside synchronous training over the same link, one GPU, and the model's.
+
+    Args:
+        beside: all cases over that link.
+        one: what a GPU does alone.
+        unlinked: images a second of the fastest case with no link to cross.
+    """
+    rates = np.array(got["images_per_s"])
+    extra = {key: got[key] for key in ("fetch", "exchange_seconds", "step_seconds")}
+    rows = [
+        results_row(label, "images_per_s", list(rates), "images/s", **extra),
+        results_row(label, "over_sync", list(rates / np.median(beside["sync"]["images_per_s"])), "ratio"),
+        results_row(label, "of_one_node", list(rates / np.median(one["images_per_s"])), "ratio"),
+        results_row(label, "busy_min", [float(np.min(got["busy"]))], "fraction"),
+        results_row(label, "predicted", list(predicted(got, 128, delay) / rates), "ratio"),
+    ]
+    if unlinked:
+        rows.append(results_row(label, "of_no_link", list(rates / unlinked), "fraction"))
+    return rows
+
+
+def results_row(*args: Any, **more: Any) -> dict[str, Any]:
+    from benchmarks.results import row
+
+    return row(*args, **more)
+
+
+def kept(rows: list[dict[str, Any]]) -> None:
+    """Rows shown and written beside those of other cases."""
+    from benchmarks.results import update
+
+    show(rows)
+    print(update("rounds_link_gpu", rows, folder=out_folder()))
 
 
 # --- accuracy against the period --------------------------------------------------------------------
@@ -379,7 +409,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("what", choices=["unequal", "unequal_part", "link", "part", "accuracy"])
+    parser.add_argument("what", choices=["unequal", "unequal_part", "link", "scaling", "part", "accuracy"])
     parser.add_argument("--rate", default=None, help="of the link, e.g. 1gbit; several with commas")
     parser.add_argument("--n", type=int, default=3, help="measured windows, or seeds")
     parser.add_argument("--seconds", type=float, default=2.0, help="of a measured window")
@@ -396,6 +426,9 @@ def main() -> None:
     if args.what == "link":
         link((args.rate or "1gbit").split(","), args.n, args.seconds)
         return
+    if args.what == "scaling":
+        scaling(args.n, args.seconds)
+        return
     if args.what == "part" and args.rate:
         from cnnkit.lab.units import bits
 
@@ -405,7 +438,7 @@ def main() -> None:
 
         # Asked without JAX, which would take the GPUs' memory from the processes that measure.
         unequal(bool(environment.gpus()), args.n, args.seconds)
-        return
+        return None
     from cnnkit.parallel import workers
 
     workers.join()
