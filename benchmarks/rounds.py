@@ -438,7 +438,7 @@ def main() -> None:
 
         # Asked without JAX, which would take the GPUs' memory from the processes that measure.
         unequal(bool(environment.gpus()), args.n, args.seconds)
-        return None
+        return
     from cnnkit.parallel import workers
 
     workers.join()
