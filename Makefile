@@ -33,7 +33,7 @@ test: $(VENV)/.dev $(VENV)/ipykernel-6
 	@echo "ruff format --check" && $(BIN)/ruff format --check . || \
 	    { echo "write them in the common form: $(BIN)/ruff format ." >&2; exit 1; }
 	@echo "mypy" && $(BIN)/mypy
-	@echo "pytest" && $(BIN)/pytest -n 2 $(if $(ALL),-m '')
+	@echo "pytest" && $(BIN)/pytest -n 2 --dist worksteal $(if $(ALL),-m '')
 
 lab: $(VENV)/.lab
 	$(BIN)/jupyter lab notebooks

@@ -1,13 +1,10 @@
-"""Rounds measured: unequal workers, slow links, scaling; each figure beside what the cost model predicts.
+"""Rounds measured: unequal workers beside what the cost model predicts, and accuracy against the period.
 
 python -m benchmarks.rounds unequal              rounds_unequal_cpu.json or rounds_unequal_gpu.json
-python -m benchmarks.rounds link --rate 1gbit    rounds_link_gpu.json; needs two GPUs and root
-python -m benchmarks.rounds scaling              its rows of GoogLeNet on two GPUs
 python -m benchmarks.rounds accuracy             fetch_accuracy.json; MNIST, three seeds
 """
 
 import argparse
-import ctypes
 import itertools
 import json
 import os
@@ -21,6 +18,7 @@ from typing import Any
 import numpy as np
 
 WARM = 3.0
+MODULE = "benchmarks.rounds"
 
 
 class Clocked:
@@ -147,7 +145,7 @@ def unequal_part(
 
 def speed_alone(speed: float, options: list[str]) -> float:
     """Images a second of one worker of this speed with nobody to wait for."""
-    found = apart(["unequal_part", "--speeds", str(speed), "--cases", "alone", *options])
+    found = apart(MODULE, ["unequal_part", "--speeds", str(speed), "--cases", "alone", *options])
     return float(np.median(found["alone"]["images_per_s"]))
 
 
@@ -165,7 +163,7 @@ def unequal(gpu: bool, n: int, seconds: float) -> None:
         name = ":".join(f"{s:g}" for s in speeds)
         alone = sum(speed_alone(s, options) for s in speeds) if not gpu else None
         cases = ["--speeds", ",".join(map(str, speeds)), "--cases", ",".join(UNEQUAL_CASES)]
-        found = apart(["unequal_part", *cases, *options], processes=1 if gpu else len(speeds))
+        found = apart(MODULE, ["unequal_part", *cases, *options], processes=1 if gpu else len(speeds))
         sync = float(np.median(found["synchronous"]["images_per_s"]))
         for case, got in found.items():
             delay = UNEQUAL_CASES[case].get("delay", 0)
@@ -192,58 +190,11 @@ def unequal(gpu: bool, n: int, seconds: float) -> None:
     print(path)
 
 
-# --- a slow link between two GPUs -------------------------------------------------------------------
-
-
-def shaped_loopback(rate: float) -> None:
-    """Put this process alone into a network namespace whose loopback has that rate, bits a second."""
-    from pyroute2 import IPRoute
-
-    from cnnkit.lab.environment import OVER_THE_LINK
-
-    clone_newnet = 0x40000000
-    if ctypes.CDLL(None, use_errno=True).unshare(clone_newnet):
-        raise OSError(ctypes.get_errno(), "a network namespace is not allowed here; run as root")
-    with IPRoute() as ip:
-        lo = ip.link_lookup(ifname="lo")[0]
-        ip.link("set", index=lo, state="up", mtu=9000)
-        ip.tc("add", "tbf", lo, 0x100000, rate=int(rate / 8), burst=128 * 1024, limit=1_000_000)
-    os.environ |= {**OVER_THE_LINK, "NCCL_SOCKET_IFNAME": "lo", **os.environ}
-
-
-LINK_CASES: dict[str, dict[str, Any]] = {
-    "sync": {"mode": "accumulate", "fetch": 1},
-    "every(8)": {"fetch": 8},
-    "hide no delay": {"fetch": "hide(0.95)"},
-    "hide": {"fetch": "hide(1.0)", "delay": 1},
-    "every(1000) delay": {"fetch": 1000, "delay": 1},
-}
-
-
-def link_part(cases: list[str], workers: int, net: str, batch: int, n: int, seconds: float) -> dict[str, Any]:
-    """The link cases in this process, over whatever joins its GPUs."""
-    from cnnkit import nets
-
-    if net == "googlenet":
-        data, make = synthetic(4_096, (224, 224, 3)), lambda: nets.googlenet(10)
-    else:
-        data, make = synthetic(500_000), lambda: nets.NAMES[net](10)
-    dtype = "bfloat16" if net == "googlenet" else "float32"
-    out = {}
-    for case in cases:
-        settings = LINK_CASES.get(case, {})
-        out[case] = measure(
-            make, data, batch, n, seconds, workers=workers, dtype=dtype, augment=augmented(net), **settings
-        )
-        print(net, workers, case, out[case], file=sys.stderr, flush=True)
-    return out
-
-
-def apart(arguments: list[str], processes: int = 1, gpus: bool = False) -> Any:
-    """This module as a job of its own, of one process or several; what it found."""
+def apart(module: str, arguments: list[str], processes: int = 1, gpus: bool = False) -> Any:
+    """A module as a job of its own, of one process or several; what it found."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "found.json"
-        command = [sys.executable, "-m", "benchmarks.rounds", *arguments, "--found", str(path)]
+        command = [sys.executable, "-m", module, *arguments, "--found", str(path)]
         if processes == 1:
             subprocess.run(command, check=True)
         else:
@@ -251,88 +202,6 @@ def apart(arguments: list[str], processes: int = 1, gpus: bool = False) -> Any:
 
             launch(command, processes, gpus=gpus, show=False)
         return json.loads(path.read_text())
-
-
-def link(rates: list[str], n: int, seconds: float) -> None:
-    """Two GPUs on CUDA-CNN's CIFAR-10 network: alone, over NVLink, over slow links."""
-    net, batch = "cuda_cnn_cifar10", 128
-    options = ["--n", str(n), "--seconds", str(seconds), "--batch", str(batch), "--net", net]
-    cases = ",".join(LINK_CASES)
-    one = apart(["part", "--workers", "1", "--cases", "alone", *options])["alone"]
-    nvlink = apart(["part", "--workers", "2", "--cases", cases, *options])
-    rows = alone_rows(net, one)
-    for case, got in nvlink.items():
-        rows += link_rows(f"2 nvlink {case}", got, nvlink, one, LINK_CASES[case].get("delay", 0))
-    kept(rows)
-    fastest = max(float(np.median(got["images_per_s"])) for got in nvlink.values())
-    for rate in rates:
-        slow = apart(["part", "--workers", "2", "--cases", cases, "--rate", rate, *options])
-        for case, got in slow.items():
-            label = f"2 {rate} {case}"
-            rows += link_rows(label, got, slow, one, LINK_CASES[case].get("delay", 0), fastest)
-    kept(rows)
-
-
-def scaling(n: int, seconds: float) -> None:
-    """GoogLeNet on one GPU and on two over NVLink, by one process and by a process a GPU."""
-    options = ["--n", str(n), "--seconds", str(seconds), "--batch", "128", "--net", "googlenet"]
-    one = apart(["part", "--workers", "1", "--cases", "alone", *options])["alone"]
-    rows = alone_rows("googlenet", one)
-    kept(rows)
-    for processes, label in ((2, "googlenet 2 nvlink, 2 processes"), (1, "googlenet 2 nvlink")):
-        found = apart(["part", "--workers", "2", "--cases", "sync", *options], processes, gpus=True)
-        rows += link_rows(f"{label} sync", found["sync"], found, one, 0)
-        part = np.array(found["sync"]["images_per_s"]) / np.median(one["images_per_s"]) / 2
-        rows.append(results_row(f"{label} sync", "of_linear", list(part), "fraction"))
-        kept(rows)
-
-
-def alone_rows(net: str, one: dict[str, Any]) -> list[dict[str, Any]]:
-    """What one GPU does."""
-    return [results_row(f"{net} 1 GPU", "images_per_s", one["images_per_s"], "images/s")]
-
-
-def link_rows(
-    label: str,
-    got: dict[str, Any],
-    beside: dict[str, Any],
-    one: dict[str, Any],
-    delay: int,
-    unlinked: float | None = None,
-) -> list[dict[str, Any]]:
-    """Two GPUs' throughput, beside synchronous training over the same link, one GPU, and the model's.
-
-    Args:
-        beside: all cases over that link.
-        one: what a GPU does alone.
-        unlinked: images a second of the fastest case with no link to cross.
-    """
-    rates = np.array(got["images_per_s"])
-    extra = {key: got[key] for key in ("fetch", "exchange_seconds", "step_seconds")}
-    rows = [
-        results_row(label, "images_per_s", list(rates), "images/s", **extra),
-        results_row(label, "over_sync", list(rates / np.median(beside["sync"]["images_per_s"])), "ratio"),
-        results_row(label, "of_one_node", list(rates / np.median(one["images_per_s"])), "ratio"),
-        results_row(label, "busy_min", [float(np.min(got["busy"]))], "fraction"),
-        results_row(label, "predicted", list(predicted(got, 128, delay) / rates), "ratio"),
-    ]
-    if unlinked:
-        rows.append(results_row(label, "of_no_link", list(rates / unlinked), "fraction"))
-    return rows
-
-
-def results_row(*args: Any, **more: Any) -> dict[str, Any]:
-    from benchmarks.results import row
-
-    return row(*args, **more)
-
-
-def kept(rows: list[dict[str, Any]]) -> None:
-    """Rows shown and written beside those of other cases."""
-    from benchmarks.results import update
-
-    show(rows)
-    print(update("rounds_link_gpu", rows, folder=out_folder()))
 
 
 # --- accuracy against the period --------------------------------------------------------------------
@@ -409,30 +278,17 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("what", choices=["unequal", "unequal_part", "link", "scaling", "part", "accuracy"])
-    parser.add_argument("--rate", default=None, help="of the link, e.g. 1gbit; several with commas")
+    parser.add_argument("what", choices=["unequal", "unequal_part", "accuracy"])
     parser.add_argument("--n", type=int, default=3, help="measured windows, or seeds")
     parser.add_argument("--seconds", type=float, default=2.0, help="of a measured window")
     parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("--epochs", type=int, default=10)
-    parser.add_argument("--net", default="cuda_cnn_cifar10")
-    parser.add_argument("--batch", type=int, default=128)
     parser.add_argument("--speeds", default="", help=argparse.SUPPRESS)
     parser.add_argument(
         "--cases", default="", help="of accuracy, with semicolons: 'local every(8);…'; else all"
     )
     parser.add_argument("--found", default="", help=argparse.SUPPRESS)
     args = parser.parse_args()
-    if args.what == "link":
-        link((args.rate or "1gbit").split(","), args.n, args.seconds)
-        return
-    if args.what == "scaling":
-        scaling(args.n, args.seconds)
-        return
-    if args.what == "part" and args.rate:
-        from cnnkit.lab.units import bits
-
-        shaped_loopback(bits(args.rate))
     if args.what == "unequal":
         from cnnkit.lab import environment
 
@@ -449,8 +305,6 @@ def main() -> None:
         speeds = tuple(map(float, args.speeds.split(",")))
         gpu = jax.default_backend() == "gpu"
         found = unequal_part(speeds, args.cases.split(","), args.n, args.seconds, gpu)
-    elif args.what == "part":
-        found = link_part(args.cases.split(","), args.workers, args.net, args.batch, args.n, args.seconds)
     else:
         jax.config.update("jax_num_cpu_devices", args.workers)
         accuracy(args.epochs, args.n, args.workers, args.cases.split(";") if args.cases else [])

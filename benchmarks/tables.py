@@ -48,6 +48,11 @@ FIGURES = {
     "us_per_op": "time per operation",
     "of_max": "time over the longer of the two",
     "waiting_fraction": "share of the time spent waiting for data",
+    "ms": "time",
+    "utilization_difference": "difference in utilization",
+    "memory_difference": "difference in memory held",
+    "power_difference": "difference in power",
+    "temperature_difference": "difference in temperature",
     "over_no_panel": "time over training without a panel",
 }
 UNITS = {"ratio": "", "fraction": "", "us": "µs", "1/s": "/s", "images/s": "images/s", "%": " %"}

@@ -13,6 +13,7 @@ COLUMNS = ("step_seconds", "exchange_seconds", "stop", "save", "lr_scale", "fetc
 KEPT = 5  # measurements whose median counts, so that one bad one changes nothing
 EARLY = (1, 2, 3, 4, 6, 8, 12, 16, 24)
 EVERY = 32
+HIDDEN = 1.02  # a round that takes no more than this times its local phase hides its exchange
 
 
 class Measured:
@@ -67,21 +68,6 @@ class Measured:
         if exchange is not None:
             self._exchanges.append(exchange)
 
-    def hidden(self, took: dict[int, float], waited: dict[int, float]) -> float | None:
-        """Seconds of an exchange that ran beside the local phases; None where nothing new is known of it.
-
-        Both slow each other down, so that it takes longer than by itself.
-
-        Args:
-            took: each local worker's seconds of its phase.
-            waited: and of the wait for the exchange after it, less than a hundredth if there was none.
-        """
-        if all(waited[w] > 0.01 * took[w] for w in took):
-            return min(took[w] + waited[w] for w in took)
-        # It ended within the phase: that is all that can be seen.
-        known = self.exchange_seconds
-        return min(took.values()) if known is not None and min(took.values()) < known else None
-
     def tell(self, stop: bool, save: bool, scales: Scales) -> np.ndarray:
         """What this process has to say, float32 [local workers, 6]; 0 where nothing is known."""
         exchange = median(self._exchanges) if self._exchanges else 0.0
@@ -102,12 +88,18 @@ class Measured:
         """Mini-batches a second of each worker, None while one of them is unknown."""
         return None if np.isnan(self.step_seconds).any() else 1 / self.step_seconds
 
-    def dispatch(self, counts: np.ndarray, seconds: float, alone: dict[int, float] | None = None) -> None:
+    def dispatch(
+        self, counts: np.ndarray, seconds: float, delay: int, alone: dict[int, float] | None = None
+    ) -> None:
         """Keep the books of a dispatch: int [rounds, workers] local steps that took so many seconds.
 
         Args:
-            alone: seconds of each local worker's phase where they were timed by themselves.
+            delay: 1 if exchanges ran beside the local phases.
+            alone: seconds of each local worker's phase where they were timed by themselves; other dispatches
+                tell what a round costs beside its local phase.
         """
+        if alone is None:
+            self._learn(counts, seconds, delay)
         busy = counts.sum(0) * self.step_seconds / max(seconds, 1e-9)
         for worker, took in (alone or {}).items():
             busy[worker] = took / max(seconds, 1e-9)
@@ -120,6 +112,22 @@ class Measured:
             "step_seconds": [None if np.isnan(s) else float(s) for s in self.step_seconds],
             "exchange_seconds": self.exchange_seconds,
         }
+
+    def _learn(self, counts: np.ndarray, seconds: float, delay: int) -> None:
+        """What a round takes beyond its longest local phase is the exchange, with all that comes along with it.
+
+        By itself an exchange can be shorter: beside a local phase both slow each other down, and whatever
+        else a round costs no look at the clock inside the program can see.
+        """
+        if self.speeds is None:
+            return
+        took, phase = seconds / len(counts), float((counts * self.step_seconds).max(1).mean())
+        if not delay:
+            self._exchanges.append(max(took - phase, 1e-6))
+        elif took > HIDDEN * phase:
+            self._exchanges.append(took)
+        elif self.exchange_seconds is not None and phase < self.exchange_seconds:
+            self._exchanges.append(phase)  # it ended within the phase
 
     def round_seconds(self, counts: np.ndarray) -> float | None:
         """What a round of these local steps should take, None while that is unknown."""

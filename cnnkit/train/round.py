@@ -299,7 +299,7 @@ def timed_round(
 
     Returns:
         (carry, (two stamps one after the other when the local phase began, which tell what a look at the clock
-        costs; when it ended; when both it and the exchange had)).
+        costs; when it ended; when the exchange did, 0 with delay)).
     """
     me = lax.axis_index(AXIS)
     message, first = _before(rules, carry.own, firsts[me])
@@ -310,6 +310,9 @@ def timed_round(
     # The books are gathered from all: before the stamp, that would count waiting for slow workers as computing.
     sums, bad = jax.tree.map(lambda leaf: after(computed, leaf), (own.sums, own.bad))
     own = own._replace(sums=sums, bad=bad)
+    if rules.delay:
+        carry = around(task, rules, carry, plan, firsts, (change, own), message)
+        return carry, (looked, begin, computed, jnp.int32(0))
     own = own._replace(examples=after(computed, own.examples))
     carry = around(task, rules, carry, plan, firsts, (change, own), message)
     return carry, (looked, begin, computed, stamp(carry.common))

@@ -192,7 +192,7 @@ class Team:
         before = self.clocks.seconds["train"]
         with self.clocks.measure("train"):
             took = run(firsts, counts, signals)
-        self.measured.dispatch(counts, self.clocks.seconds["train"] - before, took)
+        self.measured.dispatch(counts, self.clocks.seconds["train"] - before, self.rules.delay, took)
         self.last = self.measured.last | {"bytes": [b * len(counts) for b in self._bytes]}
         self.round += len(counts)
         lr, momentum = self._rates_at(firsts[-1, 0])

@@ -12,7 +12,7 @@ jupytext = pytest.importorskip("jupytext", reason="jupytext comes with the extra
 HTMLExporter = pytest.importorskip("nbconvert", reason="nbconvert comes with the extra dev").HTMLExporter
 papermill = pytest.importorskip("papermill", reason="papermill comes with the extra dev")
 
-LONG = ("02_single_gpu", "08_cluster")
+LONG = ("02_single_gpu", "04_balance", "08_cluster")
 PANELS = {"00_start": 1, "01_layers": 1}
 
 

@@ -45,13 +45,32 @@ def test_a_worker_without_a_share_is_not_measured():
     assert measured.speeds is None
 
 
-def test_a_hidden_exchange_is_seen_where_it_is_waited_for_and_bounded_where_not():
+def known(step, exchange, delay):
+    """What is measured once a dispatch of three rounds has been heard of; its longest phases are of 100 steps."""
     measured = Measured(2, [0, 1])
-    took = {0: 0.30, 1: 0.25}
-    # Both wait until the same moment; the one that began last saw the whole of it.
-    assert measured.hidden(took, {0: 0.08, 1: 0.14}) == pytest.approx(0.38)
-    assert measured.hidden(took, {0: 0.001, 1: 0.06}) is None
-    measured.exchange_seconds = 0.4
-    assert measured.hidden(took, {0: 0.001, 1: 0.06}) == 0.25
-    measured.exchange_seconds = 0.2
-    assert measured.hidden(took, {0: 0.001, 1: 0.06}) is None
+    measured.add({0: 10 * step, 1: 20 * step}, [10, 10], exchange)
+    told(measured)
+    return measured, lambda took: (
+        measured.dispatch(np.array([[90, 50], [100, 40], [80, 45]]), 3 * took, delay),
+        told(measured),
+    )
+
+
+def test_an_exchange_is_what_a_round_takes_beyond_its_longest_phase():
+    measured, dispatch = known(step=1e-3, exchange=0.001, delay=0)
+    for _ in range(5):
+        dispatch(0.1 + 0.02)
+    assert measured.exchange_seconds == pytest.approx(0.12 - (0.1 + 0.1 + 0.09) / 3, rel=1e-4)
+
+
+def test_a_hidden_exchange_is_as_long_as_a_round_that_waits_for_it_and_no_longer_than_a_phase_that_does_not():
+    phase = (0.1 + 0.1 + 0.09) / 3
+    measured, dispatch = known(step=1e-3, exchange=0.03, delay=1)
+    dispatch(1.01 * phase)
+    assert measured.exchange_seconds == pytest.approx(0.03)
+    for _ in range(5):
+        dispatch(0.13)
+    assert measured.exchange_seconds == pytest.approx(0.13)
+    for _ in range(5):
+        dispatch(1.01 * phase)
+    assert measured.exchange_seconds == pytest.approx(phase, rel=1e-4)

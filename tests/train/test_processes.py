@@ -9,6 +9,7 @@ import sys
 import time
 from pathlib import Path
 
+import jax
 import numpy as np
 import pytest
 
@@ -89,12 +90,20 @@ OWN_WAYS = [
 ]
 
 
+@pytest.fixture
+def quickly_compiled():
+    """Most of what the runs take is compiling; all of them are compiled alike."""
+    jax.config.update("jax_disable_most_optimizations", True)
+    yield {"JAX_DISABLE_MOST_OPTIMIZATIONS": "1"}
+    jax.config.update("jax_disable_most_optimizations", False)
+
+
 @pytest.mark.slow
-def test_two_processes_are_as_one_with_two_devices(make, tmp_path):
+def test_two_processes_are_as_one_with_two_devices(make, tmp_path, quickly_compiled):
     shared = {"batch": 16, "epochs": 2}
     runs = [shared | rules for rules in RUNS] + [shared | rules for rules, _ in OWN_WAYS]
     per = lambda i, number: OWN_WAYS[number - len(RUNS)][1].get(i, {}) if number >= len(RUNS) else {}
-    with Job(tmp_path, 2, runs, per) as job:
+    with Job(tmp_path, 2, runs, per, **quickly_compiled) as job:
         first, second = job.told()
     for number, rules in enumerate(RUNS):
         here = make(net(), **shared, workers=2, **rules).fit()

@@ -21,8 +21,10 @@ def stop_at(*rounds):
 @pytest.mark.parametrize(
     "rules",
     [
-        pytest.param({"fetch": 2}, marks=pytest.mark.timed),
-        pytest.param({"mode": "accumulate", "delay": 1, "fetch": 2}, marks=pytest.mark.timed),
+        pytest.param({"fetch": 2}, marks=[pytest.mark.timed, pytest.mark.long]),
+        pytest.param(
+            {"mode": "accumulate", "delay": 1, "fetch": 2}, marks=[pytest.mark.timed, pytest.mark.long]
+        ),
         {"fetch": warm_start(1, 4, epochs=2), "delay": 1, "momentum": "average"},
         {"delay": 1, "payload": "int8", "fetch": 2},
         {"outer": "nesterov", "fetch": 2},
