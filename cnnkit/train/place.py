@@ -39,12 +39,15 @@ class Place:
 
     def first(self, tree: Any, host: bool = False) -> Any:
         """The row of this process's first worker."""
-        rows = jax.tree.map(lambda leaf: leaf.addressable_shards[0].data[0], tree)
-        return jax.device_get(rows) if host else rows
+        rows = jax.tree.map(lambda leaf: leaf.addressable_shards[0].data, tree)
+        # To the host whole, and all at once: a row taken on the device is a program to be started for each.
+        return jax.tree.map(lambda row: row[0], jax.device_get(rows) if host else rows)
 
     def mine(self, rows: jax.Array) -> dict[int, Any]:
         """Worker -> its row, of the workers of this process, for rows of one number each."""
-        return {shard.index[0].start or 0: shard.data[0].item() for shard in rows.addressable_shards}
+        shards = rows.addressable_shards
+        values = jax.device_get([shard.data for shard in shards])
+        return {shard.index[0].start or 0: value[0].item() for shard, value in zip(shards, values)}
 
 
 def _placed(leaf: Any, sharding: NamedSharding) -> jax.Array:
