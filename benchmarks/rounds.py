@@ -1,7 +1,7 @@
 """Rounds measured: unequal workers beside what the cost model predicts, and accuracy against the period.
 
 python -m benchmarks.rounds unequal              rounds_unequal_cpu.json or rounds_unequal_gpu.json
-python -m benchmarks.rounds accuracy             fetch_accuracy.json; MNIST, three seeds
+python -m benchmarks.rounds accuracy             fetch_accuracy.json; MNIST, three seeds; rows of other cases stay
 """
 
 import argparse
@@ -209,7 +209,7 @@ def apart(module: str, arguments: list[str], processes: int = 1, gpus: bool = Fa
 
 def accuracy(epochs: int, seeds: int, workers: int, cases: list[str]) -> None:
     """MNIST by LeNet at the same number of examples: test accuracy after the last epoch for each period."""
-    from benchmarks.results import row, write
+    from benchmarks.results import row, update
     from cnnkit import nets
     from cnnkit.data import load
     from cnnkit.train import optim
@@ -254,7 +254,7 @@ def accuracy(epochs: int, seeds: int, workers: int, cases: list[str]) -> None:
                 )
             )
             show(rows[-1:])
-            path = write("fetch_accuracy", rows, folder=out_folder())
+            path = update("fetch_accuracy", rows, folder=out_folder())
     print(path)
 
 
