@@ -50,7 +50,15 @@ def _normal_gate_jvp(primals, tangents):
     # From x alone: derived, it would keep Φ and the density for the backward pass, two more images in memory.
     x = primals[0].astype(jnp.float32)
     slope = 0.5 * (1 + lax.erf(x * math.sqrt(0.5))) + x * jnp.exp(-0.5 * x * x) / math.sqrt(2 * math.pi)
-    return normal_gate(primals[0]), (tangents[0] * slope).astype(primals[0].dtype)
+    return normal_gate(primals[0]), _sloped(tangents[0], slope)
+
+
+def _sloped(tangent, slope):
+    # Transposed, the gradient before the activation comes out behind the barrier, in the type of the images. Without
+    # it XLA on a GPU writes the product in float32, wherever several read it, as a batch norm before does.
+    if jax.default_backend() != "cpu":
+        tangent = lax.optimization_barrier(tangent)
+    return (tangent * slope).astype(tangent.dtype)
 
 
 def gelu() -> Layer:
@@ -70,7 +78,7 @@ def _logistic_gate_jvp(primals, tangents):
     x = primals[0].astype(jnp.float32)
     part = lax.logistic(x)
     slope = part * (1 + x * (1 - part))
-    return logistic_gate(primals[0]), (tangents[0] * slope).astype(primals[0].dtype)
+    return logistic_gate(primals[0]), _sloped(tangents[0], slope)
 
 
 def silu() -> Layer:

@@ -144,12 +144,15 @@ def _first_maximum(x, size, stride, pads):
 
 def _spread(dy, place, size, image):
     """The gradient where windows neither overlap nor reach outside: each is blown up to the pixels it covers."""
-    batch, rows, cols, channels = dy.shape
+    # Windows that begin inside the image but would end outside have no maximum; with them, what is cut off at
+    # the end is read from the small arrays, and the large one is written once.
+    rows, cols = (-(-n // k) for n, k in zip(image, size))
+    more = (0, 0), (0, rows - dy.shape[1]), (0, cols - dy.shape[2]), (0, 0)
+    dy, place = jnp.pad(dy, more), jnp.pad(place, more)
     mine = jnp.arange(size[0] * size[1], dtype=jnp.uint8).reshape(1, 1, size[0], 1, size[1], 1)
     dx = jnp.where(place[:, :, None, :, None] == mine, dy[:, :, None, :, None], 0)
-    dx = dx.reshape(batch, rows * size[0], cols * size[1], channels)
-    below, beside = image[0] - rows * size[0], image[1] - cols * size[1]
-    return jnp.pad(dx, ((0, 0), (0, below), (0, beside), (0, 0))) if below or beside else dx
+    dx = dx.reshape(len(dy), rows * size[0], cols * size[1], dy.shape[-1])
+    return dx[:, : image[0], : image[1]]
 
 
 def _gathered(dy, place, size, stride, pads, image):

@@ -21,8 +21,10 @@ def forward(layer, x, params=(), state=(), **settings):
     return layer.apply(params, state, jnp.float32(x), **settings)
 
 
+@pytest.mark.parametrize("backend", ["cpu", "gpu"])
 @pytest.mark.parametrize("name", reference.ACTIVATIONS)
-def test_activations_are_their_formulas_and_so_are_their_gradients(name):
+def test_activations_are_their_formulas_and_so_are_their_gradients(name, backend, monkeypatch):
+    monkeypatch.setattr(jax, "default_backend", lambda: backend)
     function, layer = reference.ACTIVATIONS[name], getattr(layers, name)()
     x, dy = drawn(3, 5), drawn(3, 5, seed=1)
     assert layer.init(None, (5,))[2] == (5,)
