@@ -1,5 +1,8 @@
 """Normalization: over the batch, and over neighbouring channels."""
 
+from functools import partial
+
+import jax
 import jax.numpy as jnp
 from jax import lax
 
@@ -96,10 +99,9 @@ def lrn(size: int = 5, *, k: float = 2.0, alpha: float = 1e-4, beta: float = 0.7
         raise ValueError(f"k={k!r}: a number above 0 is needed")
 
     def apply(params, state, x, *, key=None, train=False):
-        squares = jnp.square(x.astype(jnp.float32))
-        window = (1,) * (x.ndim - 1) + (size,)
-        total = lax.reduce_window(squares, 0.0, lax.add, window, (1,) * x.ndim, "SAME")
-        return (x * (k + alpha * total) ** -beta).astype(x.dtype), state
+        # On a CPU powers cost more than to write and read them.
+        function = _lrn if jax.default_backend() == "cpu" else _lrn_from_inputs
+        return function(x, size, k, alpha, beta), state
 
     config = {"size": size, "k": k, "alpha": alpha, "beta": beta}
     return Layer(
@@ -109,6 +111,41 @@ def lrn(size: int = 5, *, k: float = 2.0, alpha: float = 1e-4, beta: float = 0.7
         config,
         flops=lambda shape, out: (2 * size + 4) * _size(out),
     )
+
+
+def _lrn(x, size, k, alpha, beta):
+    return (x * _lrn_sum(x, size, k, alpha) ** -beta).astype(x.dtype)
+
+
+def _lrn_sum(x, size, k, alpha):
+    return k + alpha * _over_window(jnp.square(x.astype(jnp.float32)), size)
+
+
+def _over_window(x, size):
+    return lax.reduce_window(x, 0.0, lax.add, (1,) * (x.ndim - 1) + (size,), (1,) * x.ndim, "SAME")
+
+
+@partial(jax.custom_vjp, nondiff_argnums=(1, 2, 3, 4))
+def _lrn_from_inputs(x, size, k, alpha, beta):
+    """The same; its gradient is made from x and dy alone, where derived it would keep powers in float32."""
+    return _lrn(x, size, k, alpha, beta)
+
+
+def _lrn_forward(x, size, k, alpha, beta):
+    return _lrn(x, size, k, alpha, beta), x
+
+
+def _lrn_backward(size, k, alpha, beta, x, dy):
+    # Behind a barrier the compiler does not see that it has had the sum before, and would have had to keep it.
+    x = lax.optimization_barrier(x)
+    wide, total, dy = x.astype(jnp.float32), _lrn_sum(x, size, k, alpha), dy.astype(jnp.float32)
+    # Read by a window around each pixel, so not to be made anew for each, and written in the type of the images.
+    part = lax.optimization_barrier((dy * wide * total ** (-beta - 1)).astype(x.dtype)).astype(jnp.float32)
+    dx = dy * total**-beta - (2 * alpha * beta) * wide * _over_window(part, size)
+    return (dx.astype(x.dtype),)
+
+
+_lrn_from_inputs.defvjp(_lrn_forward, _lrn_backward)
 
 
 def _size(shape):

@@ -172,12 +172,16 @@ def test_identity_filters_hand_channels_on():
         layers.dense(3, init="identity").init(KEY, (4,))
 
 
-def test_lrn_divides_by_neighbouring_channels():
+@pytest.mark.parametrize("backend", ["cpu", "gpu"])
+def test_lrn_divides_by_neighbouring_channels(backend, monkeypatch):
+    monkeypatch.setattr(jax, "default_backend", lambda: backend)
     x = 3 * drawn(2, 3, 7)
     y, _ = forward(layers.lrn(3, k=1.0, alpha=0.1, beta=0.5), x)
     np.testing.assert_allclose(y, reference.lrn(x, 3, 1.0, 0.1, 0.5), atol=1e-5)
-    grad = jax.grad(lambda x: forward(layers.lrn(3, k=1.0, alpha=0.1, beta=0.5), x)[0].sum())(jnp.float32(x))
-    want = reference.gradient(lambda x: reference.lrn(x, 3, 1.0, 0.1, 0.5), x, np.ones_like(x))
+    dy = drawn(*x.shape, seed=1)
+    _, back = jax.vjp(lambda x: forward(layers.lrn(3, k=1.0, alpha=0.1, beta=0.5), x)[0], jnp.float32(x))
+    grad = back(jnp.float32(dy))[0]
+    want = reference.gradient(lambda x: reference.lrn(x, 3, 1.0, 0.1, 0.5), x, dy)
     np.testing.assert_allclose(grad, want, atol=1e-4)
 
 
