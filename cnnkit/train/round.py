@@ -48,6 +48,7 @@ class Rules:
         outer: how the averaged change is applied: ``plain`` adds it; ``nesterov`` is DiLoCo's outer step.
         outer_lr, outer_momentum: of the Nesterov step.
         emulated: workers made slower than they are, or None.
+        single: no worker takes more than one mini-batch in a round, for which accumulating needs no loop.
     """
 
     mode: str = "local"
@@ -59,6 +60,7 @@ class Rules:
     outer_lr: float = 0.7
     outer_momentum: float = 0.9
     emulated: Emulated | None = None
+    single: bool = False
 
     def __post_init__(self) -> None:
         choose(self.mode, dict.fromkeys(MODES), "mode")
@@ -207,17 +209,33 @@ def _local(task, rules, progress, start, source, plan, first, count):
 
 
 def _accumulate(task, rules, progress, start, source, plan, first, count):
+    gather = _one_gradient if rules.single and rules.emulated is None else _sum_of_gradients
+    before = progress.sums.examples
+    total, progress = gather(task, rules, progress, start, source, plan, first, count)
+    seen = jnp.maximum(progress.sums.examples - before, 1)
+    mean = jax.tree.map(lambda g: g / seen, total)
+    return progress, Model(mean, _minus(progress.model.state, start.state), ())
+
+
+def _sum_of_gradients(task, rules, progress, start, source, plan, first, count):
     def step(i, at):
         total, progress = at
         grads, _, progress = gradient_step(task, progress, source, plan, i)
         return jax.tree.map(jnp.add, total, grads), progress
 
     zero = varying(jax.tree.map(_zero, start.params))
-    before = progress.sums.examples
-    total, progress = _loop(rules, step, first, count, (zero, progress))
-    seen = jnp.maximum(progress.sums.examples - before, 1)
-    mean = jax.tree.map(lambda g: g / seen, total)
-    return progress, Model(mean, _minus(progress.model.state, start.state), ())
+    return _loop(rules, step, first, count, (zero, progress))
+
+
+def _one_gradient(task, rules, progress, start, source, plan, first, count):
+    # Without sums that begin at 0 and grow, each a kernel for every parameter; a worker that has no mini-batch
+    # left takes one for nothing.
+    grads, _, after = gradient_step(task, progress, source, plan, first)
+    kept = lambda new, old: jnp.where(count > 0, new, old)
+    books = jax.tree.map(kept, (after.sums, after.bad), (progress.sums, progress.bad))
+    state = jax.tree.map(kept, after.model.state, progress.model.state)
+    grads = jax.tree.map(lambda g: jnp.where(count > 0, g, 0), grads)
+    return grads, Progress(progress.model._replace(state=state), *books)
 
 
 def _loop(rules: Rules, step: Any, first: Any, count: Any, start: Any) -> Any:

@@ -2,6 +2,7 @@
 
 import functools
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import jax
@@ -12,7 +13,7 @@ from jax.sharding import PartitionSpec as P
 from cnnkit.data import shares, starts
 from cnnkit.graph import Graph, Timeline
 from cnnkit.layers import in_loop
-from cnnkit.parallel.fetch import RoundView
+from cnnkit.parallel.fetch import RoundView, every
 from cnnkit.parallel.stamp import after, stamp
 from cnnkit.parallel.stamp import seconds as seconds_between
 from cnnkit.parallel.traffic import sent_bytes
@@ -74,6 +75,11 @@ class Team:
         rows, same = P(AXIS), P()
         programs: dict[str, tuple[Callable[..., Any], tuple[P, ...], tuple[int, ...]]] = {
             "rounds": (self._rounds, (rows, same, same, same, same, same, rows), (0,)),
+            "single": (
+                functools.partial(self._rounds, single=True),
+                (rows, same, same, same, same, same, rows),
+                (0,),
+            ),
             "timed": (self._timed, (rows, same, same, same, same, rows), (0,)),
             "local": (self._local, (rows, same, same, same, same), ()),
             "swap": (self._swap, (rows, rows, rows), ()),
@@ -117,9 +123,10 @@ class Team:
 
     # --- programs: each a function of one worker's view ---------------------------------------------
 
-    def _rounds(self, carry, source, plan, firsts, counts, number, signals):
+    def _rounds(self, carry, source, plan, firsts, counts, number, signals, single=False):
+        rules = replace(self.rules, single=single)
         with in_loop():
-            carry = rounds.rounds(self.task, self.rules, carry, source, plan, firsts, counts, number)
+            carry = rounds.rounds(self.task, rules, carry, source, plan, firsts, counts, number)
         return carry, lax.all_gather((signals, carry.own.sums, carry.own.bad), AXIS)
 
     def _timed(self, carry, source, plan, firsts, counts, signals):
@@ -211,7 +218,10 @@ class Team:
         room[:, : len(counts)] = firsts, counts
         laid_out = self._place.everywhere((room[0], room[1], np.int32(len(counts))))
         arguments = (self.carry, self.source, self.plan, *laid_out, signals)
-        self.carry, told = self._alone(self._programs["rounds"].program(*arguments), *arguments)
+        # Another program only for a policy that never asks for more, so that no policy compiles twice.
+        single = self.rules.mode == "accumulate" and self.fetch == every(1) and counts.max() <= 1
+        program = self._programs["single" if single else "rounds"].program(*arguments)
+        self.carry, told = self._alone(program, *arguments)
         self._hear(told)
 
     def _timed_alone(self, firsts: np.ndarray, counts: np.ndarray, signals: Any) -> dict[int, float]:
