@@ -179,6 +179,7 @@ def describe_data(data: Dataset) -> dict[str, Any]:
 def describe_rules(rules: "Rules") -> dict[str, Any]:
     """How workers work together, as plain data."""
     described = {f.name: getattr(rules, f.name) for f in dataclasses.fields(rules)}
+    del described["single"]  # follows from the period
     emulated = described.pop("emulated")
     return described | {"emulated": None if emulated is None else dataclasses.asdict(emulated)}
 
