@@ -30,7 +30,8 @@ class RoundView:
         lr: learning rate of the round's first step.
         speeds: mini-batches a second of each worker, smoothed, [W]; None before they are measured.
         step_seconds: seconds of a local step, used for all workers where speeds are not measured.
-        exchange_seconds: seconds of an exchange when nothing hides it; None before it is measured.
+        exchange_seconds: seconds of an exchange, with what else a round costs beside its local phase; None before
+            it is measured.
         delay: 1 if exchanges run while the next round computes, else 0.
     """
 
