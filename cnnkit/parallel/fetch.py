@@ -189,9 +189,9 @@ class hide(Policy):
         delay 1:  k_i = ⌈target · x · v_i⌉            a round takes max(k_i / v_i, x)
         delay 0:  k_i = ⌈target / (1 − target) · x · v_i⌉   a round takes k_i / v_i + x
 
-    with x the seconds of an exchange, as rounds that wait for it show it, and v_i the measured speed. Either way ``target`` is the
-    throughput as a fraction of that without a link, and with delay 1 also the fraction of the exchange
-    that is hidden.
+    with x the seconds of an exchange, as rounds that wait for it show it, and v_i the measured speed. Either
+    way ``target`` is the throughput as a fraction of that without a link, and with delay 1 also the fraction
+    of the exchange that is hidden.
 
     Args:
         target: above 0, at most 1; below 1 with delay 0, where an exchange can only be made small.
