@@ -12,6 +12,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -39,7 +40,8 @@ class Clocked:
     def tick(self, run: Any) -> None:
         now = (run.clocks.seconds["train"], run.epochs_done * len(run.data), len(run.record))
         due = self.warm if not self.marks else self.marks[-1][0] + self.seconds
-        if now[0] >= due:
+        # Speeds are first known in the third round.
+        if now[0] >= due and (self.marks or run.engine.round >= 3):
             self.marks.append(now)
             if len(self.marks) > self.n:
                 run.stop()
@@ -149,16 +151,17 @@ def speed_alone(speed: float, options: list[str]) -> float:
     return float(np.median(found["alone"]["images_per_s"]))
 
 
-def unequal(gpu: bool, n: int, seconds: float) -> None:
+def unequal(gpu: bool, n: int, seconds: float, groups: Sequence[tuple[float, ...]] = ()) -> None:
     """Throughput on workers of unequal speed: synchronous, fixed periods, balanced, balanced with delay.
 
     On CPU a worker is a process and its work is waiting, STEP seconds a step at speed 1, since there are
     fewer cores than workers; on GPUs slow workers do their work over again.
     """
-    from benchmarks.results import row, write
+    from benchmarks.results import row, update
 
     rows = []
-    for speeds in ((1, 0.5), (1, 0.7)) if gpu else ((1, 0.5), (1, 0.7), (1, 0.5, 0.33, 0.25)):
+    usual = ((1, 0.5), (1, 0.7)) if gpu else ((1, 0.5), (1, 0.7), (1, 0.5, 0.33, 0.25))
+    for speeds in groups or usual:
         options = ["--n", str(n), "--seconds", str(seconds)]
         name = ":".join(f"{s:g}" for s in speeds)
         alone = sum(speed_alone(s, options) for s in speeds) if not gpu else None
@@ -186,7 +189,7 @@ def unequal(gpu: bool, n: int, seconds: float) -> None:
             if alone:
                 rows.append(row(label, "of_alone", list(rates / alone), "fraction", **extra))
             show(rows[-6:])
-        path = write(f"rounds_unequal_{'gpu' if gpu else 'cpu'}", rows, folder=out_folder())
+        path = update(f"rounds_unequal_{'gpu' if gpu else 'cpu'}", rows, folder=out_folder())
     print(path)
 
 
@@ -283,7 +286,7 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=2.0, help="of a measured window")
     parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("--epochs", type=int, default=10)
-    parser.add_argument("--speeds", default="", help=argparse.SUPPRESS)
+    parser.add_argument("--speeds", default="", help="of the workers, with commas; else all that are usual")
     parser.add_argument(
         "--cases", default="", help="of accuracy, with semicolons: 'local every(8);…'; else all"
     )
@@ -293,7 +296,8 @@ def main() -> None:
         from cnnkit.lab import environment
 
         # Asked without JAX, which would take the GPUs' memory from the processes that measure.
-        unequal(bool(environment.gpus()), args.n, args.seconds)
+        groups = [tuple(map(float, args.speeds.split(",")))] if args.speeds else []
+        unequal(bool(environment.gpus()), args.n, args.seconds, groups)
         return
     from cnnkit.parallel import workers
 
