@@ -34,7 +34,7 @@ def shaped_loopback(rate: float) -> None:
         lo = ip.link_lookup(ifname="lo")[0]
         ip.link("set", index=lo, state="up", mtu=9000)
         ip.tc("add", "tbf", lo, 0x100000, rate=int(rate / 8), burst=128 * 1024, limit=1_000_000)
-    os.environ |= {**OVER_THE_LINK, "NCCL_SOCKET_IFNAME": "lo", **os.environ}
+    os.environ |= {**OVER_THE_LINK, "NCCL_SOCKET_IFNAME": "lo"}
 
 
 LINK_CASES: dict[str, dict[str, Any]] = {

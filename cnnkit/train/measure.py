@@ -13,7 +13,6 @@ COLUMNS = ("step_seconds", "exchange_seconds", "stop", "save", "lr_scale", "fetc
 KEPT = 5  # measurements whose median counts, so that one bad one changes nothing
 EARLY = (1, 2, 3, 4, 6, 8, 12, 16, 24)
 EVERY = 32
-HIDDEN = 1.02  # a round that takes no more than this times its local phase hides its exchange
 
 
 class Measured:
@@ -124,7 +123,7 @@ class Measured:
         took, phase = seconds / len(counts), float((counts * self.step_seconds).max(1).mean())
         if not delay:
             self._exchanges.append(max(took - phase, 1e-6))
-        elif took > HIDDEN * phase:
+        elif waits(took, phase):
             self._exchanges.append(took)
         elif self.exchange_seconds is not None and phase < self.exchange_seconds:
             self._exchanges.append(phase)  # it ended within the phase
@@ -134,6 +133,11 @@ class Measured:
         if self.speeds is None:
             return None
         return float((counts * self.step_seconds).max()) + (self.exchange_seconds or 0.0)
+
+
+def waits(took: float, phase: float) -> bool:
+    """Whether a round with delay that took so many seconds waited for its exchange after its local phase."""
+    return took > 1.02 * phase
 
 
 def _a_step(phases: Sequence[tuple[float, int]]) -> float:

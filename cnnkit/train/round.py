@@ -21,6 +21,7 @@ from cnnkit.parallel.exchange import (
     no_error,
     read_mean,
     send_weighted,
+    weighted_mean,
 )
 from cnnkit.parallel.payload import PAYLOADS
 from cnnkit.parallel.stamp import after, stamp
@@ -244,26 +245,16 @@ def _loop(rules: Rules, step: Any, first: Any, count: Any, start: Any) -> Any:
     return lax.fori_loop(first, first + count, step, start)
 
 
-def lay_out(rules: Rules, change: Model, own: Own) -> Weighed:
-    """A worker's change as the message that it sends, counted by the examples that it was made of."""
-    return lay_out_weighted(change, own.examples, AXIS, rules.payload, _error(own))
-
-
 def exchanged(rules: Rules, change: Model, own: Own) -> tuple[Model, jax.Array, Own]:
-    """The exchange: the mean of all workers' changes.
+    """The exchange: the mean of all workers' changes, each counted by the examples it was made of.
 
     Returns:
         (mean change, zero where nobody had seen an example; Σ n_i; own with the new residuals).
     """
-    return _heard(rules, _sent(rules, lay_out(rules, change, own)), change, own)
+    return _heard(own, *weighted_mean(change, own.examples, AXIS, rules.exchange, rules.payload, _error(own)))
 
 
-def _sent(rules: Rules, message: Weighed) -> Weighed:
-    return send_weighted(message, AXIS, rules.exchange, rules.payload)
-
-
-def _heard(rules: Rules, summed: Weighed, change: Model, own: Own) -> tuple[Model, jax.Array, Own]:
-    mean, total, error = read_mean(summed, change, rules.payload, _error(own))
+def _heard(own: Own, mean: Model, total: jax.Array, error: Any) -> tuple[Model, jax.Array, Own]:
     mean = jax.tree.map(lambda m: jnp.where(total > 0, m, jnp.zeros_like(m)), mean)
     return mean, total, own._replace(error=() if error is None else error)
 
@@ -344,7 +335,8 @@ def _before(rules: Rules, own: Own, first: Any) -> tuple[Any, Any]:
     """
     if not rules.delay:
         return None, first
-    return lax.optimization_barrier((lay_out(rules, own.change, own), first))
+    message = lay_out_weighted(own.change, own.examples, AXIS, rules.payload, _error(own))
+    return lax.optimization_barrier((message, first))
 
 
 def around(
@@ -360,8 +352,10 @@ def around(
     change, own = phase
     if message is not None:
         # Read only when the phase has ended: what follows would wait for the exchange, and the phase with it.
-        summed, examples = lax.optimization_barrier((_sent(rules, message), own.examples))
-        mean, total, heard = _heard(rules, summed, carry.own.change, carry.own)
+        summed = send_weighted(message, AXIS, rules.exchange, rules.payload)
+        summed, examples = lax.optimization_barrier((summed, own.examples))
+        before = carry.own
+        mean, total, heard = _heard(before, *read_mean(summed, before.change, rules.payload, _error(before)))
         own = own._replace(change=change, examples=examples, error=heard.error)
     else:
         mean, total, own = exchanged(rules, change, own)

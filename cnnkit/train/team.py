@@ -1,30 +1,25 @@
 """The engine for many workers: rounds of fetch_i local steps and an exchange, over the mesh of workers."""
 
-import functools
 import time
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any
 
 import jax
 import numpy as np
-from jax import lax
-from jax.sharding import PartitionSpec as P
 
 from cnnkit.data import shares, starts
 from cnnkit.graph import Graph, Timeline
-from cnnkit.layers import in_loop
 from cnnkit.parallel.fetch import RoundView, every
-from cnnkit.parallel.stamp import after, stamp
 from cnnkit.parallel.stamp import seconds as seconds_between
 from cnnkit.parallel.traffic import sent_bytes
 from cnnkit.parallel.workers import Workers
 from cnnkit.train import round as rounds
-from cnnkit.train.clock import Clocks, Compiled
+from cnnkit.train.clock import Clocks
 from cnnkit.train.control import Control, Scales
-from cnnkit.train.measure import HIDDEN, Measured
+from cnnkit.train.measure import Measured, waits
 from cnnkit.train.place import Place
-from cnnkit.train.round import AXIS, Carry, Rules
+from cnnkit.train.programs import programs
+from cnnkit.train.round import Carry, Rules
 from cnnkit.train.scheduled import Scheduled, communicate
 from cnnkit.train.step import Plan, Source
 from cnnkit.train.task import Model, Sums, Task
@@ -73,30 +68,8 @@ class Team:
         self.timeline = Timeline([])
         self._scheduled, self._delayed = Scheduled(), self._delayed_round()
         self.source = self._place.everywhere(source)
-        rows, same = P(AXIS), P()
-        programs: dict[str, tuple[Callable[..., Any], tuple[P, ...], tuple[int, ...]]] = {
-            "rounds": (self._rounds, (rows, same, same, same, same, same, rows), (0,)),
-            "single": (
-                functools.partial(self._rounds, single=True),
-                (rows, same, same, same, same, same, rows),
-                (0,),
-            ),
-            "timed": (self._timed, (rows, same, same, same, same, rows), (0,)),
-            "local": (self._local, (rows, same, same, same, same), ()),
-            "swap": (self._swap, (rows, rows, rows), ()),
-            "merge": (self._merge, (rows, rows, rows, same, same), ()),
-            "settle": (self._settle, (rows, same, same), ()),
-            "gather": (self._gather, (rows,), ()),
-        }
         self._bytes: list[int] = []
-        self._programs = {
-            name: Compiled(self._over_workers(body, specs), clocks, donate)
-            for name, (body, specs, donate) in programs.items()
-        }
-
-    def _over_workers(self, body: Callable[..., Any], specs: tuple[P, ...]) -> Callable[..., Any]:
-        view = functools.partial(_one_view, body, specs)
-        return jax.shard_map(view, mesh=self.team.mesh, in_specs=specs, out_specs=P(AXIS))
+        self._programs = programs(task, rules, workers, clocks)
 
     @property
     def stop(self) -> bool:
@@ -121,43 +94,6 @@ class Team:
     def fetch_scale(self) -> float:
         """The factor on the policy's counts."""
         return self.scales.fetch
-
-    # --- programs: each a function of one worker's view ---------------------------------------------
-
-    def _rounds(self, carry, source, plan, firsts, counts, number, signals, single=False):
-        rules = replace(self.rules, single=single)
-        with in_loop():
-            carry = rounds.rounds(self.task, rules, carry, source, plan, firsts, counts, number)
-        return carry, lax.all_gather((signals, carry.own.sums, carry.own.bad), AXIS)
-
-    def _timed(self, carry, source, plan, firsts, counts, signals):
-        with in_loop():
-            carry, stamps = rounds.timed_round(self.task, self.rules, carry, source, plan, firsts, counts)
-        return carry, stamps, lax.all_gather((signals, carry.own.sums, carry.own.bad), AXIS)
-
-    def _local(self, carry, source, plan, firsts, counts):
-        me = lax.axis_index(AXIS)
-        begin = stamp(carry)
-        first, count = after(begin, firsts[me]), counts[me]
-        with in_loop():
-            change, own = rounds.local_phase(self.task, self.rules, carry, source, plan, first, count)
-        return change, own, (begin, stamp((change, own)))
-
-    def _swap(self, change, own, signals):
-        begin = stamp((change, own))
-        own = own._replace(examples=after(begin, own.examples))
-        mean, total, own = rounds.exchanged(self.rules, change, own)
-        told = lax.all_gather((signals, own.sums, own.bad), AXIS)
-        return mean, total, own.error, told, (begin, stamp(mean))
-
-    def _merge(self, common, mean, total, lr, momentum):
-        return rounds.merge(self.task, self.rules, common, mean, total, lr, momentum)
-
-    def _settle(self, carry, lr, momentum):
-        return rounds.settled(self.task, self.rules, carry, lr, momentum)
-
-    def _gather(self, tree):
-        return lax.all_gather(tree, AXIS)
 
     # --- what Run asks -----------------------------------------------------------------------------
 
@@ -270,8 +206,8 @@ class Team:
         self._hear(made["told"])
         took, exchanging = (self._between(*made[stamps]) for stamps in ("computed", "exchanged"))
         # What a round costs beside its phase is to be hidden with the exchange.
-        waits = whole > HIDDEN * max(took.values())
-        self.measured.add(took, counts[0], whole if waits else min(exchanging.values()))
+        waited = waits(whole, max(took.values()))
+        self.measured.add(took, counts[0], whole if waited else min(exchanging.values()))
         change, own = made["phase"]
         self.carry = Carry(made["merged"], own._replace(error=made["error"], change=change))
         return took
@@ -421,11 +357,3 @@ class Team:
 
     def _rates_at(self, batch: int) -> tuple[np.float32, np.float32]:
         return self.host_plan.lr[batch], self.host_plan.momentum[batch]
-
-
-def _one_view(body: Callable[..., Any], specs: tuple[P, ...], *args: Any) -> Any:
-    """body of one worker's view: rows come in and go out with their leading axis of one."""
-    views = [
-        jax.tree.map(lambda x: x[0], a) if spec == P(AXIS) else a for a, spec in zip(args, specs, strict=True)
-    ]
-    return jax.tree.map(lambda x: x[None], rounds.varying(body(*views)))
