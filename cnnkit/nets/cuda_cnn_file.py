@@ -1,8 +1,7 @@
 """CUDA-CNN's text configuration files as networks of cnnkit's layers."""
 
-import math
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -10,34 +9,14 @@ from cnnkit import augment as augments
 from cnnkit.augment import Augment
 from cnnkit.layers import (
     Layer,
-    affine,
-    avg_pool,
     branch,
-    conv,
-    dense,
-    dropout,
-    leaky_relu,
-    local,
-    lrn,
-    max_pool,
-    relu,
-    scaled_tanh,
     serial,
-    sigmoid,
 )
 from cnnkit.names import choose
+from cnnkit.nets.cuda_cnn_layers import KINDS, Node, Shape
 from cnnkit.nets.cuda_cnn_text import Block, blocks
 
-Shape = tuple[int, ...]
-
 _SHAPES = {1: (28, 28, 1), 3: (32, 32, 3)}  # MNIST's and CIFAR's, which CUDA-CNN comes with
-_ACTIVATIONS: dict[str, Callable[[], Layer]] = {
-    "NL_RELU": relu,
-    "NL_LRELU": lambda: leaky_relu(0.1),
-    "NL_TANH": scaled_tanh,
-    "NL_SIGMOID": sigmoid,
-}
-_POOLINGS = {"max": "max", "avr": "mean", "avg": "mean", "average": "mean", "mean": "mean"}
 _GLOBAL = "IS_GRADIENT_CHECKING BATCH_SIZE CHANNELS CROP SCALE ROTATION DISTORTION SHOWIMAGE HORIZONTAL"
 _GLOBAL += " TEST_EPOCH WHITE_NOISE NON_LINEARITY COMBINE_FEATRUE_MAPS"
 _LAYER = (
@@ -145,35 +124,16 @@ def _augmentation(outside: Block, shape: tuple[int, int, int]) -> tuple[Augment 
     return augments.chain(*parts) if parts else None, (height - crop, width - crop, channels)
 
 
-@dataclass
-class _Node:
-    """A layer's block, and how it hangs together with others.
-
-    Args:
-        inputs: names of the layers before.
-        outputs: of a branch: its outputs' names, and who takes each.
-        layers, shape: what becomes of it, once its input's shape is known.
-    """
-
-    block: Block
-    kind: str
-    name: str
-    inputs: list[str]
-    outputs: dict[str, str] = field(default_factory=dict)
-    layers: list[Layer] = field(default_factory=list)
-    shape: Shape = ()
-
-
-def _node(block: Block) -> _Node:
-    kind = block.one_of("LAYER", {name: name for name in _KINDS})
+def _node(block: Block) -> Node:
+    kind = block.one_of("LAYER", {name: name for name in KINDS})
     _known(block, _LAYER)
     name = block.text("NAME")
     if kind == "DATA":
-        return _Node(block, kind, name, [])
+        return Node(block, kind, name, [])
     if kind == "COMBINELAYER":
-        return _Node(block, kind, name, block.names("INPUTS"))
+        return Node(block, kind, name, block.names("INPUTS"))
     outputs = dict.fromkeys(block.names("OUTPUTS"), "") if kind == "BRANCHLAYER" else {}
-    return _Node(block, kind, name, [block.text("INPUT")], outputs)
+    return Node(block, kind, name, [block.text("INPUT")], outputs)
 
 
 class _Net:
@@ -185,9 +145,9 @@ class _Net:
         shape: (H, W, C) of the images that the first layer sees.
     """
 
-    def __init__(self, file: str, nodes: list[_Node], shape: Shape) -> None:
+    def __init__(self, file: str, nodes: list[Node], shape: Shape) -> None:
         self.file, self.shape = file, shape
-        self.nodes: dict[str, _Node] = {}
+        self.nodes: dict[str, Node] = {}
         for node in nodes:
             if (same := self.nodes.get(node.name)) is not None:
                 node.block.fail("NAME", f"{node.name!r} is the layer of line {same.block.line} already")
@@ -204,10 +164,10 @@ class _Net:
         self._join()
         for node in self._in_order():
             if node.kind != "DATA":
-                _KINDS[node.kind](node, [self.nodes[name].shape for name in node.inputs])
+                KINDS[node.kind](node, [self.nodes[name].shape for name in node.inputs])
         return serial(*self._path(end.name, data.name))
 
-    def _only(self, kind: str) -> _Node:
+    def _only(self, kind: str) -> Node:
         found = [node for node in self.nodes.values() if node.kind == kind]
         if not found:
             raise ValueError(f"{self.file}: no layer has LAYER={kind}; a network has one")
@@ -240,7 +200,7 @@ class _Net:
             if node.kind != "SOFTMAX" and node.name not in takers:
                 node.block.fail("NAME", f"{node.name!r} is the INPUT of no layer, so it leads nowhere")
 
-    def _take(self, node: _Node, key: str, source: _Node) -> None:
+    def _take(self, node: Node, key: str, source: Node) -> None:
         if key == "INPUTS":
             node.block.fail(key, f"{source.name!r} is a BRANCHLAYER; put a layer between it and this one")
         output = node.block.text("SUBINPUT")
@@ -252,7 +212,7 @@ class _Net:
             node.block.fail("SUBINPUT", f"{output!r} goes to {source.outputs[output]!r} already")
         source.outputs[output] = node.name
 
-    def _in_order(self) -> Iterator[_Node]:
+    def _in_order(self) -> Iterator[Node]:
         """Layers after their inputs."""
         left = dict(self.nodes)
         while left:
@@ -264,7 +224,7 @@ class _Net:
                 del left[node.name]
                 yield node
 
-    def _circle(self, left: dict[str, _Node]) -> list[str]:
+    def _circle(self, left: dict[str, Node]) -> list[str]:
         way = [next(iter(left))]
         while way[-1] not in way[:-1]:
             way.append(next(name for name in left[way[-1]].inputs if name in left))
@@ -286,7 +246,7 @@ class _Net:
             end = node.inputs[0]
         return found[::-1]
 
-    def _meeting(self, node: _Node) -> _Node:
+    def _meeting(self, node: Node) -> Node:
         """The branch at which all paths into a combining layer begin."""
         starts = {name: self._start(name, node) for name in node.inputs}
         first = next(iter(starts.values()))
@@ -301,140 +261,9 @@ class _Net:
             )
         return first
 
-    def _start(self, name: str, combining: _Node) -> _Node:
+    def _start(self, name: str, combining: Node) -> Node:
         while (node := self.nodes[name]).kind != "BRANCHLAYER":
             if node.kind == "DATA":
                 combining.block.fail("INPUTS", "a path comes from DATA and not from a BRANCHLAYER")
             name = (self._meeting(node) if node.kind == "COMBINELAYER" else node).inputs[0]
         return node
-
-
-# --- what becomes of each kind of layer --------------------------------------------------------------
-
-
-def _initial(block: Block) -> Any:
-    size, kind = block.number("initW", 0), block.settings.get("initType")
-    if size and not (kind and kind.value == "Gaussian"):
-        block.read.add("initType")
-        return "uniform", size
-    block.read.discard("initW")
-    return "he"
-
-
-def _finish(node: _Node, layer: Layer, shape: Shape) -> None:
-    """A layer, then its non-linearity."""
-    node.layers = [layer]
-    if "NON_LINEARITY" in node.block.settings:
-        node.layers.append(_ACTIVATIONS[node.block.one_of("NON_LINEARITY", {n: n for n in _ACTIVATIONS})]())
-    node.shape = shape
-
-
-def _image(node: _Node, inputs: list[Shape]) -> Shape:
-    if len(inputs[0]) != 3:
-        node.block.fail(
-            "INPUT", f"{node.kind} needs images, but {node.inputs[0]!r} gives a flat row of numbers"
-        )
-    return inputs[0]
-
-
-def _kernel(node: _Node, shape: Shape, padding: int) -> tuple[int, Shape]:
-    size = node.block.whole("KERNEL_SIZE", 1)
-    height, width = (n + 2 * padding - size + 1 for n in shape[:2])
-    if min(height, width) < 1:
-        node.block.fail(
-            "KERNEL_SIZE", f"is {size}, too large for {shape[0]}×{shape[1]} pixels and PADDING={padding}"
-        )
-    return size, (height, width)
-
-
-def _convolution(node: _Node, inputs: list[Shape]) -> None:
-    shape, block = _image(node, inputs), node.block
-    padding, amount = block.whole("PADDING", 0, 0), block.whole("KERNEL_AMOUNT", 1)
-    size, out = _kernel(node, shape, padding)
-    by_map = node.kind == "CONV"
-    layer = conv(
-        amount * shape[2] if by_map else amount,
-        size,
-        padding=padding or "valid",
-        groups=shape[2] if by_map else 1,
-        tied=by_map,
-        decay=block.number("WEIGHT_DECAY", 0),
-        init=_initial(block),
-    )
-    _finish(node, layer, (*out, layer.config["features"]))
-
-
-def _local(node: _Node, inputs: list[Shape]) -> None:
-    shape, block = _image(node, inputs), node.block
-    size = block.whole("KERNEL_SIZE", 1)
-    decay = block.number("WEIGHT_DECAY", 0)
-    layer = local(shape[2], size, padding="same", groups=shape[2], decay=decay, init=_initial(block))
-    _finish(node, layer, shape)
-
-
-def _nin(node: _Node, inputs: list[Shape]) -> None:
-    shape, block = _image(node, inputs), node.block
-    features = block.whole("KERNEL_AMOUNT", 1, shape[2])
-    layer = conv(features, 1, decay=block.number("WEIGHT_DECAY", 0), init=_initial(block))
-    _finish(node, layer, (*shape[:2], features))
-
-
-def _pooling(node: _Node, inputs: list[Shape]) -> None:
-    shape, block = _image(node, inputs), node.block
-    make = max_pool if block.one_of("POOLINGTYPE", _POOLINGS) == "max" else avg_pool
-    size, skip = block.whole("SIZE", 1), block.whole("SKIP", 1)
-    height, width = (-(-n // skip) for n in shape[:2])
-    _finish(node, make(size, skip, padding="clip"), (height, width, shape[2]))
-
-
-def _lrn(node: _Node, inputs: list[Shape]) -> None:
-    shape, block = _image(node, inputs), node.block
-    size = 2 * (block.whole("LRN_N", 1) // 2) + 1
-    k, alpha, beta = (block.number(key) for key in ("LRN_K", "LRN_ALPHA", "LRN_BALTA"))
-    if not k:
-        block.fail("LRN_K", "is 0; a number above 0 is needed")
-    _finish(node, lrn(size, k=k, alpha=alpha / size, beta=beta), shape)
-
-
-def _one(node: _Node, inputs: list[Shape]) -> None:
-    _finish(node, affine(decay=node.block.number("WEIGHT_DECAY", 0)), inputs[0])
-
-
-def _full(node: _Node, inputs: list[Shape]) -> None:
-    block = node.block
-    neurons = block.whole("NUM_FULLCONNECT_NEURONS", 1)
-    decay, rate = block.number("WEIGHT_DECAY", 0), block.number("DROPOUT_RATE", 0, below=1)
-    _finish(node, dense(neurons, decay=decay, init=_initial(block)), (neurons,))
-    node.layers += [dropout(rate)] if rate else []
-
-
-def _softmax(node: _Node, inputs: list[Shape]) -> None:
-    block = node.block
-    classes, decay = block.whole("NUM_CLASSES", 1), block.number("WEIGHT_DECAY", 0)
-    init = _initial(block)
-    node.layers = [dense(classes, decay=decay, init="lecun" if init == "he" else init)]
-    node.shape = (classes,)
-
-
-def _same(node: _Node, inputs: list[Shape]) -> None:
-    node.shape = inputs[0]
-
-
-def _combine(node: _Node, inputs: list[Shape]) -> None:
-    node.shape = (sum(math.prod(shape) for shape in inputs),)
-
-
-_KINDS: dict[str, Callable[[_Node, list[Shape]], None]] = {
-    "DATA": _same,
-    "CONVCFM": _convolution,
-    "CONV": _convolution,
-    "LOCAL": _local,
-    "NIN": _nin,
-    "POOLING": _pooling,
-    "FC": _full,
-    "SOFTMAX": _softmax,
-    "LRN": _lrn,
-    "ONE": _one,
-    "BRANCHLAYER": _same,
-    "COMBINELAYER": _combine,
-}
