@@ -3,111 +3,20 @@
 import errno
 import gzip
 import hashlib
-import io
 import os
 import pathlib
 import subprocess
 import sys
-import tarfile
-import threading
-import time
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import filelock
 import pooch
 import pytest
 
-from cnnkit.data import download, files
+from cnnkit.data import download
 from cnnkit.data.download import contents
-from cnnkit.data.files import File, Source
+from tests.data.served import ONE, TWO, WHOLE, pair, put_pair, serve_pair
 
-ONE, TWO = bytes(range(256)) * 40, b"two" * 5000
-
-
-class Web:
-    """A web server whose answers a test sets: path -> (status, body, length it announces)."""
-
-    def __init__(self):
-        self.answers, self.asked, self.pause = {}, [], 0.0
-        web = self
-
-        class Handler(BaseHTTPRequestHandler):
-            def do_GET(self):
-                web.asked.append(self.path)
-                time.sleep(web.pause)
-                status, body, length = web.answers.get(self.path, (404, b"", None))
-                self.send_response(status)
-                self.send_header("Content-Length", str(len(body) if length is None else length))
-                self.end_headers()
-                self.wfile.write(body)
-
-            def log_message(self, *args):
-                pass
-
-        self.server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        self.url = f"http://127.0.0.1:{self.server.server_port}/"
-        threading.Thread(target=self.server.serve_forever, args=(0.01,), daemon=True).start()
-
-    def put(self, path, body, status=200, length=None):
-        self.answers[f"/{path}"] = (status, body, length)
-
-
-@pytest.fixture
-def web():
-    served = Web()
-    yield served
-    served.server.shutdown()
-    served.server.server_close()
-
-
-@pytest.fixture(autouse=True)
-def places(tmp_path, monkeypatch):
-    """No place of this machine is looked at but those below tmp_path."""
-    monkeypatch.delenv("CNNKIT_DATA", raising=False)
-    monkeypatch.setattr(files, "PROJECT", tmp_path / "project")
-    monkeypatch.setattr(files, "SYSTEM", tmp_path / "system")
-    monkeypatch.setattr(pooch, "os_cache", lambda name: tmp_path / "cache" / name)
-    monkeypatch.setenv("no_proxy", "127.0.0.1")
-    (tmp_path / "work").mkdir()
-    monkeypatch.chdir(tmp_path / "work")
-    return tmp_path
-
-
-def file(name, content):
-    return File(name, len(content), hashlib.sha256(content).hexdigest())
-
-
-def pair(*mirrors, **more):
-    """A set of two files, each fetched gzipped."""
-    return Source(
-        "pair", "The Pair", (file("one", ONE), file("two", TWO)), mirrors, (), lambda found: None, **more
-    )
-
-
-def packed(**members):
-    """A tar.gz of these members, below a folder."""
-    out = io.BytesIO()
-    with tarfile.open(fileobj=out, mode="w:gz") as tar:
-        for name, content in members.items():
-            info = tarfile.TarInfo(f"folder/{name}")
-            info.size = len(content)
-            tar.addfile(info, io.BytesIO(content))
-    return out.getvalue()
-
-
-def put_pair(home, one=ONE, two=TWO):
-    home.mkdir(parents=True, exist_ok=True)
-    (home / "one").write_bytes(one)
-    (home / "two.gz").write_bytes(gzip.compress(two))
-
-
-def serve_pair(web, below):
-    web.put(f"{below}/one.gz", gzip.compress(ONE))
-    web.put(f"{below}/two.gz", gzip.compress(TWO))
-    return f"{web.url}{below}/"
-
-
-WHOLE = {"one": ONE, "two": TWO}
+pytestmark = pytest.mark.usefixtures("places")
 
 
 @pytest.mark.parametrize("place", ["env", "project/data", "work/data", "cache/cnnkit", "system"])
@@ -293,78 +202,6 @@ def test_a_disk_that_fills_while_a_file_comes(places, web, monkeypatch):
     with pytest.raises(OSError, match="is full: free some space"):
         contents(source)
     assert [p.name for p in (places / "cache" / "cnnkit" / "pair").iterdir()] == [".lock"]
-
-
-def bundle(*mirrors):
-    """A set of two files in one archive."""
-    return pair(*mirrors, archive="pair.tar.gz")
-
-
-def test_an_archive_is_fetched_unpacked_and_not_kept(places, web):
-    web.put("short.tar.gz", packed(**WHOLE)[:-200])
-    web.put("lacks.tar.gz", packed(one=ONE))
-    web.put("wrong.tar.gz", packed(one=ONE, two=TWO[1:] + b"!"))
-    web.put("html.tar.gz", b"<html>Please sign in</html>")
-    web.put("good.tar.gz", packed(readme=b"hello", **WHOLE))
-    source = bundle(*(f"{web.url}{name}.tar.gz" for name in ("short", "lacks", "wrong", "html", "good")))
-    found, home = contents(source)
-    assert found == WHOLE
-    assert sorted(p.name for p in home.iterdir()) == [".lock", "one", "two"]
-    assert len(web.asked) == 5
-    assert contents(source)[0] == WHOLE
-    assert len(web.asked) == 5
-
-
-def test_what_is_wrong_with_an_archive_is_said(places, web):
-    web.put("short.tar.gz", packed(**WHOLE)[:-200])
-    web.put("lacks.tar.gz", packed(one=ONE))
-    web.put("wrong.tar.gz", packed(one=ONE, two=TWO[1:] + b"!"))
-    web.put("html.tar.gz", b"<html>Please sign in</html>")
-    names = ("short", "lacks", "wrong", "html")
-    with pytest.raises(ConnectionError) as caught:
-        contents(bundle(*(f"{web.url}{name}.tar.gz" for name in names)))
-    text = str(caught.value)
-    assert "short.tar.gz: its answer: the archive is cut short or damaged" in text
-    assert "lacks.tar.gz: its answer: the archive lacks two" in text
-    assert "wrong.tar.gz: its answer, folder/two: wrong content: SHA-256" in text
-    assert "html.tar.gz: its answer: " in text
-    assert "Fetch pair.tar.gz some other way" in text
-
-
-def test_an_archive_put_there_by_hand_is_unpacked_once(places):
-    home = places / "cache" / "cnnkit" / "pair"
-    home.mkdir(parents=True)
-    (home / "pair.tar.gz").write_bytes(packed(**WHOLE))
-    assert contents(bundle())[0] == WHOLE
-    assert (home / "one").read_bytes() == ONE
-    (home / "pair.tar.gz").unlink()
-    assert contents(bundle())[0] == WHOLE
-
-
-def test_an_archive_in_a_read_only_folder_is_read(places, monkeypatch):
-    home = places / "cache" / "cnnkit" / "pair"
-    home.mkdir(parents=True)
-    (home / "pair.tar.gz").write_bytes(packed(**WHOLE))
-
-    def refuse(*args):
-        raise OSError(errno.EROFS, "Read-only file system")
-
-    monkeypatch.setattr(pathlib.Path, "write_bytes", refuse)
-    assert contents(bundle())[0] == WHOLE
-    assert [p.name for p in home.iterdir()] == ["pair.tar.gz"]
-
-
-def test_a_damaged_archive_is_set_aside(places, web):
-    home = places / "cache" / "cnnkit" / "pair"
-    home.mkdir(parents=True)
-    (home / "pair.tar.gz").write_bytes(packed(**WHOLE)[:300])
-    web.put("good.tar.gz", packed(**WHOLE))
-    source = bundle(f"{web.url}good.tar.gz")
-    with pytest.raises(
-        ValueError, match=r"pair.tar.gz: the archive is cut short.*set aside as pair.tar.gz.bad"
-    ):
-        contents(source)
-    assert contents(source)[0] == WHOLE
 
 
 FETCH = """

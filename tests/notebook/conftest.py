@@ -45,3 +45,19 @@ def frontend(monkeypatch):
     monkeypatch.setattr("cnnkit.notebook.devices.shell", lambda: made)
     monkeypatch.setattr("IPython.display.publish_display_data", made.publish)
     return made
+
+
+def stub(rows=(), **changes):
+    made = SimpleNamespace(
+        data=SimpleNamespace(name="digits"),
+        folder=None,
+        epochs=10,
+        batch=20,
+        phase="train",
+        epochs_done=0.0,
+        examples_seen=0,
+        recent_loss=float("nan"),
+        clocks=SimpleNamespace(seconds={"train": 0.0, "evaluate": 0.0, "compile": 0.0}),
+        record=SimpleNamespace(rows=list(rows)),
+    )
+    return SimpleNamespace(**(vars(made) | changes))
