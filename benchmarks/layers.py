@@ -138,7 +138,8 @@ def both(function: Function, inputs: int) -> Function:
     def run(*arguments):
         first = arguments[:inputs]
         y, back = jax.vjp(lambda *a: function(*a, *arguments[inputs:]), *first)
-        return back(y)
+        # As from the layers after it: else the two passes of a cheap layer become one, and y is never written.
+        return back(lax.optimization_barrier(y))
 
     return run
 
