@@ -6,6 +6,7 @@ from typing import Any
 from cnnkit.augment.base import Augment, chain
 from cnnkit.augment.move import crop, flip
 from cnnkit.augment.pixels import brightness, contrast, cutout, noise, normalize
+from cnnkit.augment.stages import stages
 from cnnkit.augment.warp import affine, elastic, rotate, scale, translate, view
 from cnnkit.names import choose
 
@@ -24,6 +25,7 @@ __all__ = [
     "rebuild",
     "rotate",
     "scale",
+    "stages",
     "translate",
     "view",
 ]
@@ -60,6 +62,8 @@ def rebuild(description: Mapping[str, Any]) -> Augment:
     name = settings.pop("name")
     if name == "chain":
         return chain(*map(rebuild, settings.get("parts", ())))
+    if name == "stages":
+        return stages(*zip(map(rebuild, settings["parts"]), settings["epochs"], strict=True))
     make = choose(name, MAKERS, "augmentation")
     for key, value in settings.items():
         if isinstance(value, dict):

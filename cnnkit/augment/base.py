@@ -74,7 +74,8 @@ class Augment:
         at_test: what evaluation does in its place.
         shape: (H, W, C) that goes in -> (H, W, C) that comes out; ValueError where it cannot work.
         background: value outside the image; None where nothing outside is ever seen.
-        parts: the augmentations inside a chain.
+        parts: the augmentations inside a chain, or of each stage.
+        stages: of stages, the epoch before which each ends; None for the last.
     """
 
     name: str
@@ -86,6 +87,7 @@ class Augment:
     shape: Callable[[Shape], Shape] = lambda shape: shape
     background: float | None = None
     parts: "tuple[Augment, ...]" = field(default=())
+    stages: tuple[int | None, ...] = ()
 
     def __call__(
         self,
@@ -101,12 +103,22 @@ class Augment:
             key: a JAX random key.
             images: [B, H, W, C], float32 or bfloat16.
             index: int [B], which examples these are; only ``flip(mode="alternate")`` looks at it.
-            epoch: whole number; likewise.
+            epoch: whole number from 0; it and ``stages`` look at it.
 
         Returns:
             images [B, *out_shape((H, W, C))] of the same dtype.
         """
+        if self.stages:
+            from cnnkit.augment.stages import staged
+
+            return staged(self, key, images, index, epoch)
         return self._train(key, images, index, epoch)
+
+    def at(self, epoch: int) -> "Augment":
+        """What images go through in an epoch, from 0: that epoch's stage, or this augmentation in all of them."""
+        if not self.stages:
+            return self
+        return next(part for part, end in zip(self.parts, self.stages) if end is None or epoch < end)
 
     def test(self, images: jax.Array) -> jax.Array:
         """What evaluation sees: the centre of a crop, normalized; nothing random."""
@@ -131,6 +143,8 @@ class Augment:
         epoch: jax.Array | int | None = None,
     ) -> list[Any]:
         """The draws for a batch of this shape [B, H, W, C], one entry a part: what the key stands for."""
+        if self.stages:
+            raise ValueError("stages draw as the epoch's stage does: ask augment.at(epoch).sample(…)")
         return self._sample(key, tuple(shape), index, epoch)
 
     def describe(self) -> dict[str, Any]:
@@ -143,6 +157,9 @@ class Augment:
     def __str__(self) -> str:
         if self.name == "chain":
             return " → ".join(map(str, self.parts)) or "chain()"
+        if self.stages:
+            pairs = zip(self.parts, self.config["epochs"])
+            return f"stages({', '.join(str(part) if n is None else f'({part}, {n})' for part, n in pairs)})"
         options = {k: v for k, v in self.config.items() if k in OPTIONS}
         shown = [_brief(v) for k, v in self.config.items() if k not in OPTIONS]
         shown += [f"{k}={_brief(v)}" for k, v in options.items() if v != OPTIONS[k]]
@@ -238,6 +255,8 @@ def chain(*augments: Augment) -> Augment:
         if not isinstance(augment, Augment):
             hint = "; call it, e.g. flip()" if callable(augment) else ""
             raise TypeError(f"chain: part {i} is {augment!r}, not an Augment{hint}")
+        if augment.stages:
+            raise TypeError(f"chain: part {i} has stages; make stages of chains, not a chain of stages")
     parts = tuple(leaf for augment in augments for leaf in augment.leaves)
     return Augment(
         "chain", {}, Kind(lambda images, drawn, background: images), lambda source: None, parts=parts

@@ -21,6 +21,7 @@ RECIPES: dict[str, dict[str, Any]] = {
         "head_lr": 2.6,
         "smoothing": 0.2,
         "shift": 2,
+        "sides": (),
         "cutout": 0,
         "jitter": 0.0,
         "activation": "gelu",
@@ -39,6 +40,7 @@ RECIPES: dict[str, dict[str, Any]] = {
         "head_lr": 2.6,
         "smoothing": 0.2,
         "shift": 4,
+        "sides": (),
         "cutout": 12,
         "jitter": 0.0,
         "activation": "gelu",
@@ -55,8 +57,8 @@ def recipe(name: str, data: Any, *, seed: int = 0, dtype: str = "bfloat16", **ch
     """The run that trains one of the fast networks.
 
     Filters go by Muon and keep their length, biases and the last layer by Nesterov SGD, all rates fall in a
-    line to 0; images alternate between mirrored and not, epoch by epoch, and are shifted by whole pixels; the
-    loss is smoothed; the first layer whitens patches and stays fixed; an image the network is unsure of is
+    line to 0; images alternate between mirrored and not, epoch by epoch, and are shifted by whole pixels, and the
+    first epochs see smaller parts of them; the loss is smoothed; the first layer whitens patches and stays fixed; an image the network is unsure of is
     judged by six views.
 
     Args:
@@ -126,12 +128,24 @@ def _optimizer(s: Mapping[str, Any]) -> Any:
 def _augment(s: Mapping[str, Any], side: int) -> Any:
     from cnnkit import augment
 
-    parts = [augment.flip(mode="alternate"), augment.crop(side, pad=s["shift"], outside="reflect")]
-    if s["cutout"]:
-        parts.append(augment.cutout(s["cutout"], background=0.47))  # about the mean of the training images
-    if s["jitter"]:
-        parts += [augment.brightness(s["jitter"] / 4), augment.contrast(s["jitter"])]
-    return augment.chain(*parts)
+    def stage(size: int) -> Any:
+        # A part of an image, about its middle, has room to move without a border.
+        pad = max(0, s["shift"] - (side - size) // 2)
+        parts = [
+            augment.flip(mode="alternate"),
+            augment.crop(size, pad=pad, outside="reflect" if pad else "edge"),
+        ]
+        if s["cutout"]:
+            parts.append(
+                augment.cutout(s["cutout"], background=0.47)
+            )  # about the mean of the training images
+        if s["jitter"]:
+            parts += [augment.brightness(s["jitter"] / 4), augment.contrast(s["jitter"])]
+        return augment.chain(*parts)
+
+    if not s["sides"]:
+        return stage(side)
+    return augment.stages(*((stage(size), epochs) for size, epochs in s["sides"]), stage(side))
 
 
 def timed(run: Any, seeds: int, first: int = 1) -> tuple[list[float], list[float], float]:

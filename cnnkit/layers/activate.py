@@ -1,7 +1,9 @@
 """Activations: functions of each element, and softmax over the last axis."""
 
 import math
+from collections.abc import Callable
 from functools import partial
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -48,9 +50,11 @@ def normal_gate(x: jax.Array) -> jax.Array:
 @normal_gate.defjvp
 def _normal_gate_jvp(primals, tangents):
     # From x alone: derived, it would keep Φ and the density for the backward pass, two more images in memory.
-    x = primals[0].astype(jnp.float32)
-    slope = 0.5 * (1 + lax.erf(x * math.sqrt(0.5))) + x * jnp.exp(-0.5 * x * x) / math.sqrt(2 * math.pi)
-    return normal_gate(primals[0]), _sloped(tangents[0], slope)
+    return normal_gate(primals[0]), _sloped(tangents[0], _normal_slope(primals[0].astype(jnp.float32)))
+
+
+def _normal_slope(x):
+    return 0.5 * (1 + lax.erf(x * math.sqrt(0.5))) + x * jnp.exp(-0.5 * x * x) / math.sqrt(2 * math.pi)
 
 
 def _sloped(tangent, slope):
@@ -75,10 +79,12 @@ def logistic_gate(x: jax.Array) -> jax.Array:
 
 @logistic_gate.defjvp
 def _logistic_gate_jvp(primals, tangents):
-    x = primals[0].astype(jnp.float32)
+    return logistic_gate(primals[0]), _sloped(tangents[0], _logistic_slope(primals[0].astype(jnp.float32)))
+
+
+def _logistic_slope(x):
     part = lax.logistic(x)
-    slope = part * (1 + x * (1 - part))
-    return logistic_gate(primals[0]), _sloped(tangents[0], slope)
+    return part * (1 + x * (1 - part))
 
 
 def silu() -> Layer:
@@ -104,3 +110,23 @@ def scaled_tanh() -> Layer:
 def softmax() -> Layer:
     """exp(x_i) / Σ_j exp(x_j) over the last axis. The losses take logits: leave it out when training."""
     return stateless("softmax", jax.nn.softmax)
+
+
+class Gate(NamedTuple):
+    """An activation and its derivative, as functions of float32 arrays."""
+
+    value: Callable[[jax.Array], jax.Array]
+    slope: Callable[[jax.Array], jax.Array]
+
+
+def gate(layer: Layer) -> Gate | None:
+    """What an activation layer computes, where a norm before it had better know; None for any other layer.
+
+    Rectifiers are none of them: a compiler computes these anew by itself wherever it needs them.
+
+    >>> rise = gate(silu())
+    >>> rise.value(jnp.float32(0)).item(), rise.slope(jnp.float32(0)).item()
+    (0.0, 0.5)
+    """
+    known = {"gelu": Gate(normal_gate, _normal_slope), "silu": Gate(logistic_gate, _logistic_slope)}
+    return known.get(layer.kind)

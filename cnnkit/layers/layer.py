@@ -37,6 +37,8 @@ class Layer:
             they follow one another.
         measure: ``measure(state, x)``: the state with what the layer takes from a sample of its inputs, once,
             before the training; None where it takes nothing.
+        fused: ``fused(after)``: an ``apply`` of this layer and the one after it together, for training; None where
+            they are better left to themselves.
     """
 
     init: Init
@@ -50,6 +52,7 @@ class Layer:
     title: str = ""
     join: Callable[[list[jax.Array]], jax.Array] | None = None
     measure: Callable[[State, jax.Array], State] | None = None
+    fused: "Callable[[Layer], Apply | None] | None" = None
 
     @property
     def name(self) -> str:
@@ -134,11 +137,14 @@ def serial(*layers: Layer) -> Layer:
         return tuple(params), tuple(state), shape
 
     def apply(params, state, x, *, key=None, train=False):
-        out = []
+        out: list[State] = []
         for i, (part, p, s) in enumerate(zip(parts, params, state, strict=True)):
+            if i < len(out):  # it went with the one before
+                continue
+            both = part.fused(parts[i + 1]) if train and part.fused and i + 1 < len(parts) else None
             with jax.named_scope(f"{i}_{part.kind}"):  # so that traces tell layers apart
-                x, s = part.apply(p, s, x, key=_subkey(key, i), train=train)
-            out.append(s)
+                x, s = (both or part.apply)(p, s, x, key=_subkey(key, i), train=train)
+            out += [s, state[i + 1]] if both else [s]
         return x, tuple(out)
 
     return Layer(init, apply, "serial", parts=parts)

@@ -6,8 +6,10 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
+from cnnkit.layers.activate import gate
 from cnnkit.layers.dense import count, not_negative
 from cnnkit.layers.layer import Layer
+from cnnkit.layers.written import same_axes
 
 
 def batch_norm(
@@ -40,15 +42,18 @@ def batch_norm(
             params["shift"] = jnp.zeros(c)
         return params, {"mean": jnp.zeros(c), "var": jnp.ones(c)}, shape
 
+    def moved(state, mean, var, n):
+        unbiased = var * (n / max(n - 1, 1))
+        return {
+            "mean": momentum * state["mean"] + (1 - momentum) * mean,
+            "var": momentum * state["var"] + (1 - momentum) * unbiased,
+        }
+
     def apply(params, state, x, *, key=None, train=False):
         mean, var = state["mean"], state["var"]
         if train:
             mean, var, n = _moments(x, state["mean"])
-            unbiased = var * (n / max(n - 1, 1))
-            state = {
-                "mean": momentum * state["mean"] + (1 - momentum) * mean,
-                "var": momentum * state["var"] + (1 - momentum) * unbiased,
-            }
+            state = moved(state, mean, var, n)
         factor = lax.rsqrt(var + eps)
         if scale:
             factor = factor * params["scale"]
@@ -56,6 +61,20 @@ def batch_norm(
         if center:
             shift = shift + params["shift"]
         return (x.astype(jnp.float32) * factor + shift).astype(x.dtype), state
+
+    def fused(after):
+        function = gate(after)
+        # On a CPU computing twice costs more than to write and read.
+        if function is None or jax.default_backend() == "cpu":
+            return None
+
+        def both(params, state, x, *, key=None, train=True):
+            c = x.shape[-1]
+            weights = params.get("scale", jnp.ones(c)), params.get("shift", jnp.zeros(c))
+            y, mean, var = _gated(function, eps, *same_axes(x, state["mean"], *weights))
+            return y, moved(state, mean, var, _count(x))
+
+        return both
 
     config = {"momentum": momentum, "eps": eps, "scale": scale, "center": center}
     return Layer(
@@ -66,13 +85,58 @@ def batch_norm(
         flops=lambda shape, out: 2 * _size(out),
         lr=not_negative(lr, "lr"),
         title="batch_norm",
+        fused=fused,
     )
+
+
+@partial(jax.custom_vjp, nondiff_argnums=(0, 1))
+def _gated(function, eps, x, about, scale, shift):
+    """(gate of the normalized x, mean, biased variance); x is all that the backward pass needs of this size."""
+    mean, var, _ = _moments(x, about)
+    factor = scale * lax.rsqrt(var + eps)
+    y = function.value((x.astype(jnp.float32) - mean) * factor + shift)
+    return y.astype(x.dtype), mean, var
+
+
+def _gated_forward(function, eps, x, about, scale, shift):
+    y, mean, var = _gated(function, eps, x, about, scale, shift)
+    return (y, mean, var), (x, mean, var, scale, shift)
+
+
+def _gated_backward(function, eps, saved, changes):
+    x, mean, var, scale, shift = saved
+    dy, dmean, dvar = changes
+    inverse, n = lax.rsqrt(var + eps), _count(x)
+
+    def before(x, dy):
+        unit = (x.astype(jnp.float32) - mean) * inverse
+        return unit, dy.astype(jnp.float32) * function.slope(unit * scale + shift)
+
+    # Each sum has its own dz, and so has dx: computed from what is read anyway, where a shared one would be written in
+    # float32 and read. Behind barriers the compiler does not see that they are the same, nor that dy may be a sum,
+    # which one of them would compute and the others wait for.
+    axes, dy = tuple(range(x.ndim - 1)), lax.optimization_barrier(dy)
+    dshift = before(x, dy)[1].sum(axes)
+    x, dy = lax.optimization_barrier((x, dy))
+    unit, dz = before(x, dy)
+    dscale = (dz * unit).sum(axes)
+    x, dy, total, along = lax.optimization_barrier((x, dy, dshift, dscale))
+    unit, dz = before(x, dy)
+    dx = scale * inverse * (dz - (total + unit * along) / n) + (dmean + 2 * dvar * unit / inverse) / n
+    return dx.astype(x.dtype), jnp.zeros_like(mean), dscale, dshift
+
+
+_gated.defvjp(_gated_forward, _gated_backward)
+
+
+def _count(x):
+    return x.size // x.shape[-1]
 
 
 def _moments(x, about):
     """Mean and biased variance of each channel in float32, and how many elements they are over."""
     axes, half = tuple(range(x.ndim - 1)), x.dtype != jnp.float32
-    x, n = x.astype(jnp.float32), x.size // x.shape[-1]
+    x, n = x.astype(jnp.float32), _count(x)
     if half:
         # One pass over memory. Taken about the running mean, the difference keeps more digits than x has.
         about = lax.stop_gradient(about)

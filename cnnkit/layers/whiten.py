@@ -49,7 +49,9 @@ def whiten(
         return params, {"w": jnp.zeros((*size, shape[-1], features))}, (rows, cols, features)
 
     def apply(params, state, x, *, key=None, train=False):
-        y = convolve(x, state["w"].astype(x.dtype), Window((1, 1), _PADS), algorithm, train)
+        half = state["w"][..., : state["w"].shape[-1] // 2].astype(x.dtype)
+        y = convolve(x, half, Window((1, 1), _PADS), algorithm, train)
+        y = jnp.concatenate([y, -y], axis=-1)
         return y + params["b"].astype(x.dtype) if bias else y, state
 
     def fit(state, x):

@@ -34,7 +34,7 @@ def convolution(x: jax.Array, w: jax.Array, window: Window, spread: Pair = (1, 1
 
 def written(x: jax.Array, w: jax.Array, window: Window) -> jax.Array:
     """`convolution` with gradients that are fast on a CPU, in loops as well; forward-mode is not there."""
-    return _written(*_same_axes(x, w), window)
+    return _written(*same_axes(x, w), window)
 
 
 @partial(jax.custom_vjp, nondiff_argnums=(2,))
@@ -101,7 +101,7 @@ def _scattered(dy, w, window: Window, shape: Shape):
     # A loop over the kernel's rows: its result stands in memory, where the sum of all taps would be fused into
     # what reads it and made anew at each reading.
     total = jnp.zeros((len(dy), height, breadth, c), dy.dtype)
-    total = lax.fori_loop(0, h, add_row, *_same_axes(total, dy)[:1])
+    total = lax.fori_loop(0, h, add_row, *same_axes(total, dy)[:1])
     return total[:, top : top + shape[1], left : left + shape[2]]
 
 
@@ -137,7 +137,7 @@ def _cut(x, pads, spread: Pair = (1, 1)) -> tuple[jax.Array, Pads]:
     return x[tuple(inside)], (rest[0], rest[1])
 
 
-def _same_axes(*arrays: jax.Array) -> list[jax.Array]:
+def same_axes(*arrays: jax.Array) -> list[jax.Array]:
     """The arrays, all varying over the same mesh axes: inside shard_map a written-out gradient needs it."""
     varying = [_varying(a) for a in arrays]
     everywhere = frozenset[str]().union(*varying)

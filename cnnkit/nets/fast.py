@@ -77,4 +77,4 @@ def _fast(classes, widths, activation, whiten_bias, momentum, deep) -> Layer:
     # Weights of deviation 1 / width, and the decay with them: half a percent of a weight in a step of the recipe.
     head = dense(classes, bias=False, decay=7.6e-4 * widths[-1], init=("normal", 1 / widths[-1]))
     groups = [layer for features in widths for layer in group(features)]
-    return serial(whiten(2, bias=whiten_bias), gate(), *groups, max_pool(3), head)
+    return serial(whiten(2, bias=whiten_bias), gate(), *groups, max_pool(3, padding="clip"), head)

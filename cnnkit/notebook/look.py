@@ -35,7 +35,7 @@ def batch(run: Any, number: int = 0, epoch: int = 0, count: int = 10) -> Picture
         )
     drawn = mini_batch(Source(*run.data.train), lay_out(run, epoch), number)
     augment_key, _ = jax.random.split(drawn.key)
-    task = run.task
+    task = run.task.at(epoch)
     given = jax.jit(task.augmented)(drawn, augment_key) * task.std + task.mean
     real = np.flatnonzero(np.asarray(drawn.weight) > 0)[:count]
     names = [run.data.classes[label] for label in np.asarray(drawn.labels)[real]]

@@ -39,7 +39,7 @@ def place(task: Task, model: Model, train: Split, plan: Plan, batch: int) -> str
         return where
     at = mini_batch(Source(*train), plan, batch)
     augment_key, net_key = jax.random.split(at.key)
-    x = task.augmented(at._replace(images=jnp.asarray(at.images)), augment_key)
+    x = task.at(int(plan.epoch)).augmented(at._replace(images=jnp.asarray(at.images)), augment_key)
     if not finite(x):
         return "the images as they come out of the augmentation"
     params = jax.tree.map(lambda w: w.astype(task.dtype), model.params)

@@ -10,6 +10,7 @@ import numpy as np
 
 from cnnkit.data import Dataset
 from cnnkit.layers import Layer
+from cnnkit.layers.walk import walk
 from cnnkit.names import choose
 from cnnkit.parallel.fetch import Policy, RoundView, as_policy
 
@@ -142,26 +143,43 @@ def check_shapes(task: "Task", data: Dataset) -> None:
     """Go through the network's shapes and hold its last one against the classes; nothing is compiled.
 
     Raises:
-        ValueError: a layer cannot take what reaches it, or the network does not give one number a class.
+        ValueError: a layer cannot take what reaches it, the network does not give one number a class, or stages
+            of augmentation give images of sizes for which its weights differ.
     """
     net = task.net
-    shape = task.augment.out_shape(data.shape) if task.augment else data.shape
-    out: list[tuple[int, ...]] = []
-
-    def init(key):
-        params, state, out_shape = net.init(key, shape)
-        out.append(out_shape)
-        return params, state
-
-    jax.eval_shape(init, jax.eval_shape(lambda: jax.random.key(0)))
+    params, out = _drawn(net, task.augment.out_shape(data.shape) if task.augment else data.shape)
+    for stage in task.augment.parts if task.augment and task.augment.stages else ():
+        _check_stage(net, str(stage), _drawn(net, stage.out_shape(data.shape))[0], params)
     classes = len(data.classes)
-    if out[0] != (classes,):
-        shown = "×".join(map(str, out[0]))
+    if out != (classes,):
+        shown = "×".join(map(str, out))
         last = net.parts[-1].name if net.parts else net.name
         raise ValueError(
             f"the network ends in shape {shown} (its last layer: {last}), but {data.name} has {classes} classes; "
             f"end it with dense({classes})"
         )
+
+
+def _drawn(net: Layer, shape: tuple[int, ...]) -> tuple[Any, tuple[int, ...]]:
+    """Shapes of all weights for inputs of a shape, and the output's."""
+    out: list[tuple[int, ...]] = []
+
+    def init(key):
+        params, _, out_shape = net.init(key, shape)
+        out.append(out_shape)
+        return params
+
+    return jax.eval_shape(init, jax.eval_shape(lambda: jax.random.key(0))), out[0]
+
+
+def _check_stage(net: Layer, stage: str, params: Any, last: Any) -> None:
+    for (path, _, mine), (_, _, other) in zip(walk(net, params), walk(net, last), strict=True):
+        pairs = zip(jax.tree.leaves(mine), jax.tree.leaves(other), strict=True)
+        for shape, final in ((a.shape, b.shape) for a, b in pairs if a.shape != b.shape):
+            raise ValueError(
+                f"in the stage {stage} layer {path} would have weights of shape {shape}, in the last one {final}; "
+                "take sizes for which all weights are the same, or put a global_pool() before that layer"
+            )
 
 
 def describe_data(data: Dataset) -> dict[str, Any]:

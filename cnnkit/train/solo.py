@@ -1,5 +1,6 @@
 """The engine for one worker: plain training, many steps to a dispatch."""
 
+import functools
 import time
 from collections.abc import Callable
 from typing import Any
@@ -49,19 +50,10 @@ class Solo:
         self._progress: Any = None
         self._plan: Any = None
         self._rate = 0.0
-        self._steps = Compiled(self._program, clocks, donate=(0,))
-        self._epoch = Compiled(self._whole_epoch, clocks, donate=(0,))
+        self._programs: dict[Task, tuple[Compiled, Compiled]] = {}
+        self._now = task
         self.whole = whole
         self.meanwhile: Callable[[], None] | None = None
-
-    def _program(self, progress, source, plan, first, stop):
-        with in_loop():
-            progress = local_steps(self.task, progress, source, plan, first, stop)
-        return progress, (progress.sums, progress.bad)
-
-    def _whole_epoch(self, progress, source, plan):
-        # With the count known a GPU need not ask the host after each step whether there is another.
-        return self._program(progress, source, plan, 0, len(plan.index))
 
     def place(self, model: Model) -> None:
         """Begin with this model."""
@@ -75,6 +67,7 @@ class Solo:
 
     def begin_epoch(self, plan: Plan, fresh: bool) -> None:
         """Lay out an epoch; ``fresh`` unless it is resumed half-way."""
+        self._now = self.task.at(int(plan.epoch))
         self._plan = jax.device_put(plan)
         self._batches = len(plan.index)
         if fresh:
@@ -93,10 +86,11 @@ class Solo:
         """
         end = min(self._batches, position + max(1, int(self._rate * seconds)))
         arguments: tuple[Any, ...] = (self._progress, self.source, self._plan)
+        some, epoch = self._of_the_stage()
         if self.whole and position == 0:
-            end, programs = self._batches, self._epoch
+            end, programs = self._batches, epoch
         else:
-            programs, arguments = self._steps, (*arguments, jnp.int32(position), jnp.int32(end))
+            programs, arguments = some, (*arguments, jnp.int32(position), jnp.int32(end))
         program = programs.program(*arguments)
         begin = time.perf_counter()
         with self.clocks.measure("train"):
@@ -148,11 +142,29 @@ class Solo:
 
     def compilations(self) -> int:
         """How many programs were compiled for training."""
-        return self._steps.compilations + self._epoch.compilations
+        return sum(made.compilations for both in self._programs.values() for made in both)
 
     def close(self) -> None:
         """Nothing is held but memory."""
 
+    def _of_the_stage(self) -> tuple[Compiled, Compiled]:
+        """The programs of some steps and of a whole epoch, for what images go through in this epoch."""
+        if self._now not in self._programs:
+            made = lambda body: Compiled(functools.partial(body, self._now), self.clocks, donate=(0,))
+            self._programs[self._now] = made(_some_steps), made(_whole_epoch)
+        return self._programs[self._now]
+
     def _hold(self, progress: Progress) -> None:
         self._progress = jax.device_put(progress)
         self._sums, self._bad = jax.device_get((progress.sums, progress.bad))
+
+
+def _some_steps(task: Task, progress: Any, source: Any, plan: Any, first: Any, stop: Any) -> Any:
+    with in_loop():
+        progress = local_steps(task, progress, source, plan, first, stop)
+    return progress, (progress.sums, progress.bad)
+
+
+def _whole_epoch(task: Task, progress: Any, source: Any, plan: Any) -> Any:
+    # With the count known a GPU need not ask the host after each step whether there is another.
+    return _some_steps(task, progress, source, plan, 0, len(plan.index))

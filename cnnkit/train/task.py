@@ -2,7 +2,8 @@
 
 import contextlib
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any, NamedTuple
 
 import jax
@@ -90,6 +91,17 @@ class Task:
     dtype: Any = jnp.float32
     precision: str | None = None
     views: Views | None = None
+
+    def at(self, epoch: int) -> "Task":
+        """The task as it is in an epoch, from 0; one and the same for all epochs of a stage of augmentation."""
+        if self.augment is None or not self.augment.stages:
+            return self
+        return self._by_stage[self.augment.at(epoch)]
+
+    @cached_property
+    def _by_stage(self) -> dict[Augment, "Task"]:
+        assert self.augment is not None
+        return {part: replace(self, augment=part) for part in self.augment.parts}
 
     def init(self, key: jax.Array, shape: tuple[int, ...]) -> Model:
         """A fresh model for images of this shape (before augmentation)."""

@@ -14,7 +14,7 @@ from cnnkit.parallel.stamp import seconds as seconds_between
 from cnnkit.parallel.traffic import sent_bytes
 from cnnkit.parallel.workers import Workers
 from cnnkit.train import round as rounds
-from cnnkit.train.clock import Clocks
+from cnnkit.train.clock import Clocks, Compiled
 from cnnkit.train.control import Control, Scales
 from cnnkit.train.measure import Measured, waits
 from cnnkit.train.place import Place
@@ -69,7 +69,8 @@ class Team:
         self._scheduled, self._delayed = Scheduled(), self._delayed_round()
         self.source = self._place.everywhere(source)
         self._bytes: list[int] = []
-        self._programs = programs(task, rules, workers, clocks)
+        self._by_task: dict[Task, dict[str, Compiled]] = {}
+        self._now = task.at(0)
 
     @property
     def stop(self) -> bool:
@@ -111,7 +112,7 @@ class Team:
 
     def begin_epoch(self, plan: Plan, fresh: bool) -> None:
         """Lay out an epoch; ``fresh`` unless it is resumed half-way."""
-        self.host_plan = plan
+        self.host_plan, self._now = plan, self.task.at(int(plan.epoch))
         self.plan = self._place.everywhere(plan)
         if fresh:
             sums, bad = self._place.stacked(jax.device_get((Sums.zero(), np.int32(-1))))
@@ -332,7 +333,13 @@ class Team:
 
     def compilations(self) -> int:
         """How many programs were compiled for training."""
-        return sum(program.compilations for program in self._programs.values())
+        return sum(made.compilations for each in self._by_task.values() for made in each.values())
+
+    @property
+    def _programs(self) -> dict[str, Compiled]:
+        if self._now not in self._by_task:
+            self._by_task[self._now] = programs(self._now, self.rules, self.team, self.clocks)
+        return self._by_task[self._now]
 
     def close(self) -> None:
         """Let the threads go."""

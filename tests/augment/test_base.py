@@ -255,7 +255,7 @@ def test_conventions_of_the_call():
     called = list(inspect.signature(ck.Augment.__call__).parameters.values())
     assert [p.name for p in called] == ["self", "key", "images", "index", "epoch"]
     assert {p.kind for p in called[3:]} == {inspect.Parameter.KEYWORD_ONLY}
-    assert set(ck.__all__) - {"Augment", "affine", "chain", "rebuild", "view"} == set(MAKERS)
+    assert set(ck.__all__) - {"Augment", "affine", "chain", "rebuild", "stages", "view"} == set(MAKERS)
 
 
 def test_titles_show_what_was_set():

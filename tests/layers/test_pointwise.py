@@ -160,6 +160,54 @@ def test_half_precision_statistics_of_one_pass_keep_their_digits_about_the_runni
     np.testing.assert_allclose(np.float32(grad), want, atol=0.02)
 
 
+GATED = {
+    "gelu": lambda: layers.serial(layers.batch_norm(momentum=0.6, scale=False), layers.gelu()),
+    "silu": lambda: layers.serial(layers.batch_norm(center=False), layers.silu()),
+    "amid": lambda: layers.serial(layers.affine(), layers.batch_norm(), layers.gelu(), layers.dense(3)),
+}
+
+
+def gated_case(name):
+    """A network, its weights off their first values, inputs, and what its outputs and statistics lead to."""
+    net = GATED[name]()
+    params, state, _ = net.init(KEY, (4, 5))
+    params = jax.tree.map(lambda w: w + 0.3 * jnp.float32(drawn(*w.shape, seed=2)), params)
+    x = jnp.float32(2 + 3 * drawn(6, 4, 5))
+
+    def outcome(params, x):
+        y, after = net.apply(params, state, x, train=True)
+        far = [jnp.float32(drawn(*leaf.shape, seed=3)) for leaf in jax.tree.leaves((y, after))]
+        return sum((a * b).sum() for a, b in zip(jax.tree.leaves((y, after)), far)), (y, after)
+
+    return outcome, params, x
+
+
+@pytest.mark.parametrize("name", GATED)
+def test_a_norm_and_its_activation_together_are_what_they_are_one_by_one(name, monkeypatch):
+    outcome, params, x = gated_case(name)
+    both = lambda: jax.value_and_grad(outcome, (0, 1), has_aux=True)(params, x)
+    apart = both()
+    monkeypatch.setattr(jax, "default_backend", lambda: "gpu")
+    assert "custom_vjp" in str(jax.make_jaxpr(outcome)(params, x))  # or nothing is compared here
+    jax.tree.map(lambda one, other: np.testing.assert_allclose(one, other, atol=2e-5), both(), apart)
+
+
+def test_a_norm_and_its_activation_together_keep_to_their_workers(monkeypatch):
+    from jax.sharding import Mesh, PartitionSpec
+
+    monkeypatch.setattr(jax, "default_backend", lambda: "gpu")
+    outcome, params, x = gated_case("amid")
+    rows, same = PartitionSpec("w"), PartitionSpec()
+    mesh = Mesh(np.array(jax.devices("cpu")[:2]), ("w",))
+    body = lambda params, x: jax.grad(lambda *a: outcome(*a)[0], (0, 1))(params, x[0])
+    over = jax.shard_map(body, mesh=mesh, in_specs=(same, rows), out_specs=(same, rows))
+    total, mine = jax.jit(over)(params, jnp.stack([x, x[::-1] + 1]))
+    one, other = (jax.grad(lambda *a: outcome(*a)[0], (0, 1))(params, x) for x in (x, x[::-1] + 1))
+    both = jax.tree.map(jnp.add, one[0], other[0])  # weights that all share get the sum of their gradients
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=1e-4), total, both)
+    np.testing.assert_allclose(mine, np.concatenate([one[1], other[1]]), atol=2e-5)
+
+
 def test_identity_filters_hand_channels_on():
     layer = layers.conv(5, 3, padding="same", bias=False, init="identity")
     params, _, _ = layer.init(KEY, (6, 6, 3))
