@@ -111,7 +111,7 @@ class Augment:
         if self.stages:
             from cnnkit.augment.stages import staged
 
-            return staged(self, key, images, index, epoch)
+            return staged(key, images, self, index, epoch)
         return self._train(key, images, index, epoch)
 
     def at(self, epoch: int) -> "Augment":

@@ -59,7 +59,7 @@ def stages(*parts: Any) -> Augment:
     )
 
 
-def staged(made: Augment, key: jax.Array, images: jax.Array, index: Any, epoch: Any) -> jax.Array:
+def staged(key: jax.Array, images: jax.Array, made: Augment, index: Any, epoch: Any) -> jax.Array:
     """The images as the epoch's stage has them, also where the epoch is traced and all sizes are the same."""
     if epoch is None:
         raise ValueError(
