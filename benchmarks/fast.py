@@ -1,7 +1,7 @@
 """Where the time of a fast training goes, for several variants of it: milliseconds a step by part, and accuracy.
 
     python -m benchmarks.fast --n 5
-    python -m benchmarks.fast --variants "" "activation=silu" "batch=1000 lr=0.2" "@xla_gpu_enable_triton_gemm=false"
+    python -m benchmarks.fast --variants "" "activation=silu" "batch=1000 lr=0.2" "@xla_gpu_enable_triton_gemm=False"
     python -m benchmarks.fast --net fast96 --variants "epochs=16" "epochs=20 batch=2000" --n 1 --parts 0
 
 A variant is settings of the recipe, and after @ compiler options. Accuracies are those on a tenth of the training
@@ -65,7 +65,7 @@ def measure(text: str, options: argparse.Namespace) -> list[dict]:
     words = text.split()
     changes = dict(_setting(word) for word in words if not word.startswith("@"))
     compiled.GPU.clear()
-    compiled.GPU.update(word[1:].split("=", 1) for word in words if word.startswith("@"))
+    compiled.GPU.update(_setting(word[1:]) for word in words if word.startswith("@"))
     whole = ck.load("cifar10").take(train=options.take).hold_out(0.1)
     assert whole.held_out is not None
     data = ck.from_arrays(*whole.train, *whole.held_out, name="cifar10_held_out", classes=whole.classes)
