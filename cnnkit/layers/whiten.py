@@ -51,7 +51,7 @@ def whiten(
     def apply(params, state, x, *, key=None, train=False):
         half = state["w"][..., : state["w"].shape[-1] // 2].astype(x.dtype)
         # On a GPU its convolutions are slow where an image has few channels.
-        here = "product" if algorithm == "auto" and jax.default_backend() != "cpu" else algorithm
+        here = "matmul" if algorithm == "auto" and jax.default_backend() != "cpu" else algorithm
         y = convolve(x, half, Window((1, 1), _PADS), here, train)
         y = jnp.concatenate([y, -y], axis=-1)
         return y + params["b"].astype(x.dtype) if bias else y, state
