@@ -14,18 +14,18 @@ RECIPES: dict[str, dict[str, Any]] = {
     "fast94": {
         "widths": (64, 256, 256),
         "batch": 2000,
-        "epochs": 8,
+        "epochs": 9,
         "lr": 0.24,
         "momentum": 0.6,
         "bias_lr": 53.0,
         "head_lr": 2.6,
         "smoothing": 0.2,
         "shift": 2,
-        "sides": (),
+        "sides": ((24, 4), (28, 3)),
         "cutout": 0,
         "jitter": 0.0,
         "activation": "gelu",
-        "whiten_bias": True,
+        "whiten_bias": False,
         "norm_momentum": 0.6,
         "unsure": 0.4,
         "warmup": 0.0,
@@ -233,7 +233,7 @@ EXPERIMENT = Experiment(
     presets={
         "smoke": {
             "data": "digits", "train": 200, "test": 100, "times": 4, "seeds": 2, "dtype": None,
-            "nets": {"fast94": {"widths": (8, 16, 16), "batch": 50, "epochs": 2}},
+            "nets": {"fast94": {"widths": (8, 16, 16), "batch": 50, "epochs": 2, "sides": ((24, 1),)}},
         },
         "small": {
             "data": "cifar10", "train": 5000, "test": 2000, "times": 1, "seeds": 2, "dtype": None,

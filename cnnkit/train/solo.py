@@ -70,7 +70,9 @@ class Solo:
         self._now = self.task.at(int(plan.epoch))
         self._plan = jax.device_put(plan)
         self._batches = len(plan.index)
-        if fresh:
+        if fresh and self.whole:  # the program of a whole epoch begins with empty books by itself
+            self._sums, self._bad = Sums(0.0, 0.0, 0.0), np.int32(-1)
+        elif fresh:
             self._hold(Progress.fresh(self._progress.model))
 
     def advance(self, position: int, seconds: float, save: bool = False) -> int:
@@ -167,4 +169,4 @@ def _some_steps(task: Task, progress: Any, source: Any, plan: Any, first: Any, s
 
 def _whole_epoch(task: Task, progress: Any, source: Any, plan: Any) -> Any:
     # With the count known a GPU need not ask the host after each step whether there is another.
-    return _some_steps(task, progress, source, plan, 0, len(plan.index))
+    return _some_steps(task, Progress.fresh(progress.model), source, plan, 0, len(plan.index))
