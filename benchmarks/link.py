@@ -65,11 +65,10 @@ def link_part(cases: list[str], workers: int, net: str, batch: int, n: int, seco
     return out
 
 
-def link(rates: list[str], n: int, seconds: float) -> None:
-    """Two GPUs on CUDA-CNN's CIFAR-10 network: alone, over NVLink, over slow links."""
+def link(rates: list[str], n: int, seconds: float, cases: str) -> None:
+    """Two GPUs on CUDA-CNN's CIFAR-10 network: alone, over NVLink, over slow links; in some of LINK_CASES."""
     net, batch = "cuda_cnn_cifar10", 128
     options = ["--n", str(n), "--seconds", str(seconds), "--batch", str(batch), "--net", net]
-    cases = ",".join(LINK_CASES)
     one = apart(MODULE, ["part", "--workers", "1", "--cases", "alone", *options])["alone"]
     nvlink = apart(MODULE, ["part", "--workers", "2", "--cases", cases, *options])
     rows = alone_rows(net, one)
@@ -145,11 +144,12 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("what", nargs="?", choices=["part"], help=argparse.SUPPRESS)
-    parser.add_argument("--rate", default=None, help="of the link, e.g. 1gbit; several with commas")
+    parser.add_argument("--rate", help="of the link, e.g. 1gbit; several with commas; '' for NVLink alone")
+    parser.add_argument("--cases", default="", help=f"some of: {', '.join(LINK_CASES)}; sync among them")
     parser.add_argument("--scaling", action="store_true", help="GoogLeNet on two GPUs in place of a link")
     parser.add_argument("--n", type=int, default=3, help="measured windows")
     parser.add_argument("--seconds", type=float, default=2.0, help="of a measured window")
-    for hidden, default in (("--net", ""), ("--cases", ""), ("--found", "")):
+    for hidden, default in (("--net", ""), ("--found", "")):
         parser.add_argument(hidden, default=default, help=argparse.SUPPRESS)
     parser.add_argument("--workers", type=int, default=2, help=argparse.SUPPRESS)
     parser.add_argument("--batch", type=int, default=128, help=argparse.SUPPRESS)
@@ -158,7 +158,9 @@ def main() -> None:
         if args.scaling:
             scaling(args.n, args.seconds)
         else:
-            link((args.rate or "1gbit").split(","), args.n, args.seconds)
+            rates = "1gbit" if args.rate is None else args.rate
+            cases = args.cases or ",".join(LINK_CASES)
+            link([rate for rate in rates.split(",") if rate], args.n, args.seconds, cases)
         return
     if args.rate:
         from cnnkit.lab.units import bits

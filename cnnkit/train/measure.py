@@ -28,7 +28,8 @@ class Measured:
     def __init__(self, workers: int, local: Sequence[int]) -> None:
         self.workers, self.local = workers, tuple(local)
         self._phases: dict[int, deque[tuple[float, int]]] = {w: deque(maxlen=KEPT) for w in self.local}
-        self._exchanges: deque[float] = deque(maxlen=KEPT)
+        self._alone: deque[float] = deque(maxlen=KEPT)  # exchanges timed by themselves
+        self._learned: deque[float] = deque(maxlen=KEPT)  # and as they were in rounds, which count where there are some
         self.step_seconds = np.full(workers, np.nan)
         self.exchange_seconds: float | None = None
         self.stop = self.save = False
@@ -57,7 +58,7 @@ class Measured:
             if np.isfinite(self.step_seconds[worker]):
                 kept.append((float(self.step_seconds[worker]), 1))
         if self.exchange_seconds is not None:
-            self._exchanges.append(self.exchange_seconds)
+            self._alone.append(self.exchange_seconds)
 
     def add(self, seconds: dict[int, float], steps: Sequence[int], exchange: float | None) -> None:
         """One measurement: seconds of each local worker's phase, its local steps, seconds of the exchange."""
@@ -65,11 +66,11 @@ class Measured:
             if steps[worker] > 0:
                 self._phases[worker].append((took, int(steps[worker])))
         if exchange is not None:
-            self._exchanges.append(exchange)
+            self._alone.append(exchange)
 
     def tell(self, stop: bool, save: bool, scales: Scales) -> np.ndarray:
         """What this process has to say, float32 [local workers, 6]; 0 where nothing is known."""
-        exchange = median(self._exchanges) if self._exchanges else 0.0
+        exchange = median(self._learned or self._alone or [0.0])
         step = [_a_step(self._phases[w]) for w in self.local]
         return np.array([[s, exchange, stop, save, *scales] for s in step], np.float32)
 
@@ -122,11 +123,11 @@ class Measured:
             return
         took, phase = seconds / len(counts), float((counts * self.step_seconds).max(1).mean())
         if not delay:
-            self._exchanges.append(max(took - phase, 1e-6))
+            self._learned.append(max(took - phase, 1e-6))
         elif waits(took, phase):
-            self._exchanges.append(took)
+            self._learned.append(took)
         elif self.exchange_seconds is not None and phase < self.exchange_seconds:
-            self._exchanges.append(phase)  # it ended within the phase
+            self._learned.append(phase)  # it ended within the phase
 
     def round_seconds(self, counts: np.ndarray) -> float | None:
         """What a round of these local steps should take, None while that is unknown."""
