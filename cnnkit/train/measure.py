@@ -12,7 +12,7 @@ from cnnkit.train.control import Scales
 COLUMNS = ("step_seconds", "exchange_seconds", "stop", "save", "lr_scale", "fetch_scale")
 KEPT = 5  # measurements whose median counts, so that one bad one changes nothing
 EARLY = (1, 2, 3, 4, 6, 8, 12, 16, 24)
-EVERY = 32
+EVERY, APART = 32, 2.0  # rounds and seconds that lie at least between two measurements later on
 
 
 class Measured:
@@ -35,10 +35,17 @@ class Measured:
         self.stop = self.save = False
         self.scales = Scales()
         self.last: dict[str, Any] = {}
+        self._usual = APART  # seconds of a round of the last dispatch, as all reckon them
 
     def due(self, round: int) -> bool:
-        """Whether this round is to be timed by itself; a function of its number, so that all do it together."""
-        return self.workers > 1 and (round in EARLY or round % EVERY == EVERY - 1)
+        """Whether this round is to be timed by itself; it follows from what all know, so that all do it together.
+
+        A round by itself takes as long as some short ones together: later on two such rounds are `APART`.
+        """
+        every = EVERY
+        while every * self._usual < APART:
+            every *= 2
+        return self.workers > 1 and (round in EARLY or round % every == every - 1)
 
     def exchange_due(self, round: int) -> bool:
         """Whether an exchange is to be timed by itself in this round that is due, with the same promise."""
@@ -100,6 +107,9 @@ class Measured:
         """
         if alone is None:
             self._learn(counts, seconds, delay)
+        if self.speeds is not None:
+            phase = float((counts * self.step_seconds).max(1).mean())
+            self._usual = max(phase, self.exchange_seconds or 0.0, 1e-6)
         busy = counts.sum(0) * self.step_seconds / max(seconds, 1e-9)
         for worker, took in (alone or {}).items():
             busy[worker] = took / max(seconds, 1e-9)
