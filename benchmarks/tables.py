@@ -46,6 +46,7 @@ FIGURES = {
     "to_target_over_sync": "times faster than synchronous training to the same accuracy",
     "of_asked": "measured rate of the rate asked for",
     "us_per_op": "time per operation",
+    "of_product": "arithmetic as a part of the product",
     "of_max": "time over the longer of the two",
     "waiting_fraction": "share of the time spent waiting for data",
     "ms": "time",
