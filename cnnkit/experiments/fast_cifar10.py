@@ -14,18 +14,19 @@ RECIPES: dict[str, dict[str, Any]] = {
     "fast94": {
         "widths": (64, 256, 256),
         "batch": 2000,
-        "epochs": 9,
+        "epochs": 8,
         "lr": 0.24,
         "momentum": 0.6,
         "bias_lr": 53.0,
         "head_lr": 2.6,
         "smoothing": 0.2,
         "shift": 2,
-        "sides": ((24, 4), (28, 3)),
+        "sides": (),
         "cutout": 0,
         "jitter": 0.0,
         "activation": "gelu",
-        "whiten_bias": False,
+        "whiten_bias": True,
+        "freeze": 3,
         "norm_momentum": 0.6,
         "unsure": 0.4,
         "warmup": 0.0,
@@ -45,6 +46,7 @@ RECIPES: dict[str, dict[str, Any]] = {
         "jitter": 0.0,
         "activation": "gelu",
         "whiten_bias": True,
+        "freeze": 6,
         "norm_momentum": 0.8,
         "unsure": 0.4,
         "warmup": 0.0,
@@ -57,9 +59,9 @@ def recipe(name: str, data: Any, *, seed: int = 0, dtype: str = "bfloat16", **ch
     """The run that trains one of the fast networks.
 
     Filters go by Muon and keep their length, biases and the last layer by Nesterov SGD, all rates fall in a
-    line to 0; images alternate between mirrored and not, epoch by epoch, and are shifted by whole pixels, and the
-    first epochs see smaller parts of them; the loss is smoothed; the first layer whitens patches and stays fixed; an image the network is unsure of is
-    judged by six views.
+    line to 0; images alternate between mirrored and not, epoch by epoch, are shifted by whole pixels and, where
+    ``sides`` says so, first seen in parts; the loss is smoothed; the first layer whitens patches, and after the
+    first epochs its bias is frozen; an image the network is unsure of is judged by six views.
 
     Args:
         name: ``"fast94"`` or ``"fast96"``.
@@ -100,6 +102,7 @@ def recipe(name: str, data: Any, *, seed: int = 0, dtype: str = "bfloat16", **ch
         smoothing=s["smoothing"],
         dtype=dtype,
         judge="test",
+        freeze=[(s["freeze"], 1)] if s["whiten_bias"] and s["freeze"] else [],
         views=Views(unsure=s["unsure"]) if s["unsure"] else None,
         evaluate_every=s["epochs"],
         dispatch="epoch",
@@ -233,7 +236,7 @@ EXPERIMENT = Experiment(
     presets={
         "smoke": {
             "data": "digits", "train": 200, "test": 100, "times": 4, "seeds": 2, "dtype": None,
-            "nets": {"fast94": {"widths": (8, 16, 16), "batch": 50, "epochs": 2, "sides": ((24, 1),)}},
+            "nets": {"fast94": {"widths": (8, 16, 16), "batch": 50, "epochs": 3, "sides": ((24, 1),), "freeze": 2}},
         },
         "small": {
             "data": "cifar10", "train": 5000, "test": 2000, "times": 1, "seeds": 2, "dtype": None,

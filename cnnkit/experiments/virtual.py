@@ -40,7 +40,7 @@ class Turns:
         fetch: Any,
         clocks: Clocks | None = None,
     ) -> None:
-        self.task, self.batch, self.workers = task, batch, workers
+        self.task, self.batch, self.workers = task.all_alike("training by turns"), batch, workers
         self.policy, self.clocks = as_policy(fetch), clocks or Clocks()
         self.rules = Rules(mode="local")
         self.shape, self.count = examples.images.shape[1:], len(examples.labels)

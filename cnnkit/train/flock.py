@@ -58,7 +58,11 @@ class Flock:
         workers: int = 1,
         clocks: Clocks | None = None,
     ) -> None:
-        self.task, self.batch, self.clocks = task, settings.count("batch", batch), clocks or Clocks()
+        self.task, self.batch, self.clocks = (
+            task.all_alike("a flock"),
+            settings.count("batch", batch),
+            clocks or Clocks(),
+        )
         self.at_once, self.examples = settings.count("at_once", at_once), examples
         self.team = mesh.make(workers)
         self.group = at_once * self.team.count

@@ -76,7 +76,12 @@ class Layerwise:
     ) -> None:
         self.team = team or workers.make()
         _check(task, self.team, how, piece, emulated)
-        self.task, self.batch, self.how, self.piece = task, batch, how, piece
+        self.task, self.batch, self.how, self.piece = (
+            task.all_alike("training layer by layer"),
+            batch,
+            how,
+            piece,
+        )
         self.overlap = overlap
         self.waiting = _extra(emulated, self.team.local[0])
         self._step = from_net(task.net, _input(task, shape), batch, self._loss)

@@ -18,7 +18,7 @@ from cnnkit.train.views import Views
 
 _AS_THEY_ARE: tuple[str, ...] = ("batch", "epochs", "seed", "normalize", "dtype", "workers", "fetch")
 _AS_THEY_ARE += ("mode", "delay", "exchange", "payload", "momentum", "outer", "outer_lr", "outer_momentum")
-_AS_THEY_ARE += ("judge", "evaluate_every", "checkpoint_every", "dispatch")
+_AS_THEY_ARE += ("judge", "freeze", "evaluate_every", "checkpoint_every", "dispatch")
 
 
 def rebuild(

@@ -29,7 +29,9 @@ class Measured:
         self.workers, self.local = workers, tuple(local)
         self._phases: dict[int, deque[tuple[float, int]]] = {w: deque(maxlen=KEPT) for w in self.local}
         self._alone: deque[float] = deque(maxlen=KEPT)  # exchanges timed by themselves
-        self._learned: deque[float] = deque(maxlen=KEPT)  # and as they were in rounds, which count where there are some
+        self._learned: deque[float] = deque(
+            maxlen=KEPT
+        )  # and as they were in rounds, which count where there are some
         self.step_seconds = np.full(workers, np.nan)
         self.exchange_seconds: float | None = None
         self.stop = self.save = False

@@ -64,6 +64,8 @@ class Run:
         judge: the parts evaluated after an epoch; ``"test"``, and ``"held_out"`` where data has one, when
             left out.
         views: `Views` of each image that evaluation averages over.
+        freeze: (epoch, layers) pairs, epochs from 0: from then on so many of the network's first layers learn no
+            more, and no gradient goes that far back.
         evaluate_every: epochs between two evaluations; the last epoch is always evaluated.
         checkpoint_every: seconds between two checkpoints, 0 after every dispatch; one is also written at
             every end.
@@ -103,6 +105,7 @@ class Run:
         emulate: Emulated | None = None,
         judge: str | Sequence[str] | None = None,
         views: Views | None = None,
+        freeze: Sequence[tuple[int, int]] = (),
         evaluate_every: int = 1,
         checkpoint_every: float = 30.0,
         dispatch: str = "time",
@@ -120,6 +123,7 @@ class Run:
             np.maximum(std, np.float32(1e-6)),
             *choose(dtype, DTYPES, "dtype"),
             views,
+            settings.freeze(freeze, net),
         )
         policy = settings.policy(fetch, delay)
         rules = Rules(mode, delay, exchange, payload, momentum, outer, outer_lr, outer_momentum, emulate)
@@ -140,6 +144,7 @@ class Run:
             "fetch": policy.describe(),
             "judge": self.judge,
             "views": None if views is None else views.describe(),
+            "freeze": task.freeze,
             "dispatch": choose(dispatch, {"time": "time", "epoch": "epoch"}, "dispatch"),
             "evaluate_every": settings.count("evaluate_every", evaluate_every),
             "checkpoint_every": settings.not_negative("checkpoint_every", checkpoint_every),

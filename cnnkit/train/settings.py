@@ -160,6 +160,29 @@ def check_shapes(task: "Task", data: Dataset) -> None:
         )
 
 
+def freeze(pairs: Sequence[tuple[int, int]], net: Layer) -> tuple[tuple[int, int], ...]:
+    """(epoch, layers) pairs as they are, if the network has layers to be frozen so.
+
+    Raises:
+        ValueError: it has not, or they do not grow.
+    """
+    made = tuple(tuple(pair) for pair in pairs)
+    if not made:
+        return ()
+    if net.kind != "serial":
+        raise ValueError(f"freeze takes a network of layers one after another, a serial(…), not a {net.kind}")
+    for before, pair in zip((None, *made), made):
+        whole = len(pair) == 2 and all(isinstance(n, int) and not isinstance(n, bool) for n in pair)
+        if not (whole and pair[0] >= 0 and 1 <= pair[1] < len(net.parts)):
+            raise ValueError(
+                f"freeze has {pair!r}, where (epoch, layers) is needed: the epoch from 0, and how many of the "
+                f"network's first layers, 1 to {len(net.parts) - 1}, learn no more from then on"
+            )
+        if before is not None and not (before[0] < pair[0] and before[1] < pair[1]):
+            raise ValueError(f"freeze has {pair!r} after {before!r}; epochs and layers must grow")
+    return made  # type: ignore[return-value]  # each was looked at
+
+
 def _drawn(net: Layer, shape: tuple[int, ...]) -> tuple[Any, tuple[int, ...]]:
     """Shapes of all weights for inputs of a shape, and the output's."""
     out: list[tuple[int, ...]] = []

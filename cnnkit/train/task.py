@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax import lax
 
 from cnnkit import losses
 from cnnkit.augment import Augment
@@ -80,6 +81,8 @@ class Task:
         dtype: what the network computes in; parameters and sums stay float32.
         precision: of its products of float32, as in ``jax.default_matmul_precision``; None leaves it to JAX.
         views: how evaluation looks at an image; None for once, as it is.
+        freeze: (epoch, layers) pairs: from that epoch on so many of the first layers learn no more.
+        frozen: how many of them learn no more now; `at` sets it.
     """
 
     net: Layer
@@ -91,17 +94,30 @@ class Task:
     dtype: Any = jnp.float32
     precision: str | None = None
     views: Views | None = None
+    freeze: tuple[tuple[int, int], ...] = ()
+    frozen: int = 0
 
     def at(self, epoch: int) -> "Task":
-        """The task as it is in an epoch, from 0; one and the same for all epochs of a stage of augmentation."""
-        if self.augment is None or not self.augment.stages:
+        """The task as it is in an epoch, from 0; one and the same for epochs in which nothing of it changes."""
+        augment = self.augment and self.augment.at(epoch)
+        frozen = max((layers for begin, layers in self.freeze if begin <= epoch), default=0)
+        if augment is self.augment and frozen == self.frozen:
             return self
-        return self._by_stage[self.augment.at(epoch)]
+        return self._by_stage.setdefault((augment, frozen), replace(self, augment=augment, frozen=frozen))
 
     @cached_property
-    def _by_stage(self) -> dict[Augment, "Task"]:
-        assert self.augment is not None
-        return {part: replace(self, augment=part) for part in self.augment.parts}
+    def _by_stage(self) -> dict[tuple[Augment | None, int], "Task"]:
+        return {}
+
+    def all_alike(self, who: str) -> "Task":
+        """This task, if it is the same in all epochs.
+
+        Raises:
+            ValueError: layers are frozen on the way, which only a Run minds.
+        """
+        if self.freeze:
+            raise ValueError(f"freeze={self.freeze} is for a Run; {who} has one program for all epochs")
+        return self
 
     def init(self, key: jax.Array, shape: tuple[int, ...]) -> Model:
         """A fresh model for images of this shape (before augmentation)."""
@@ -153,12 +169,17 @@ class Task:
         x = self.augmented(batch, augment_key)
 
         def objective(params):
-            logits, state = self.logits(params, model.state, x, net_key, train=True)
+            logits, state = self.logits(self._learning(params), model.state, x, net_key, train=True)
             loss = (self.loss(logits, batch.labels) * batch.weight).sum()
             return loss, (state, losses.correct(logits, batch.labels, batch.weight).sum())
 
         (loss, (state, correct)), grads = jax.value_and_grad(objective, has_aux=True)(model.params)
         return grads, state, Sums(loss, correct, batch.weight.sum())
+
+    def _learning(self, params: Any) -> Any:
+        if not self.frozen:
+            return params
+        return (*lax.stop_gradient(params[: self.frozen]), *params[self.frozen :])
 
     def descend(self, model: Model, grads: Any, examples: jax.Array, lr: Any, momentum: Any) -> Model:
         """One optimizer step with a summed gradient over so many examples, plus each layer's L2 decay."""
@@ -170,7 +191,10 @@ class Task:
         grads = _by_layer(total, self.net, grads, model.params)
         params, opt = self.optimizer.update(grads, model.opt, model.params, lr, momentum)
         moved = lambda layer, name, old, new: new if layer.lr == 1.0 else old + layer.lr * (new - old)
-        return Model(_by_layer(moved, self.net, model.params, params), model.state, opt)
+        params = _by_layer(moved, self.net, model.params, params)
+        if self.frozen:  # a momentum from before would move them on
+            params = (*model.params[: self.frozen], *params[self.frozen :])
+        return Model(params, model.state, opt)
 
 
 def _by_layer(function: Callable[..., Any], net: Layer, *trees: Any) -> Any:

@@ -81,7 +81,17 @@ def test_a_hidden_exchange_is_as_long_as_a_round_that_waits_for_it_and_no_longer
 @pytest.mark.timed
 def test_short_rounds_are_seldom_timed_by_themselves():
     measured, dispatch = known(step=1.1e-5, exchange=1e-5, delay=0)
-    assert [round for round in range(300) if measured.due(round)][9:] == [31, 63, 95, 127, 159, 191, 223, 255, 287]
+    assert [round for round in range(300) if measured.due(round)][9:] == [
+        31,
+        63,
+        95,
+        127,
+        159,
+        191,
+        223,
+        255,
+        287,
+    ]
     for _ in range(5):
         dispatch(1.1e-3)  # 2048 such rounds are the first power of two that takes two seconds
     assert [round for round in range(25, 5000) if measured.due(round)] == [2047, 4095]
