@@ -322,6 +322,36 @@ def read_mean(
     return mean, total, error
 
 
+def mean_of_sums(sums: Tree, others: Tree, weight: jax.Array, axis: str) -> tuple[Tree, Tree, jax.Array]:
+    """Means over all workers of what each has summed up, and of other things that count by the same weight.
+
+        Σ_i s_i / Σ_i n_i  and  Σ_i n_i x_i / Σ_i n_i
+
+    In one message of float32, which is multiplied and masked as a whole: on a GPU that is one kernel, where the
+    leaves one by one would be as many as there are.
+
+    Args:
+        sums, others: s_i and x_i, trees of floats.
+        weight: n_i, a scalar ≥ 0; a worker of weight 0 counts with nothing, whatever its values are.
+        axis: over which.
+
+    Returns:
+        Both means, zero where all weights are; Σ n_i.
+    """
+    leaves = [jax.tree.leaves(sums), jax.tree.leaves(others)]
+    summed, size = (sum(map(jnp.size, part)) for part in (leaves[0], leaves[0] + leaves[1]))
+    flat = _join([*leaves[0], *leaves[1], jnp.float32(1)], jnp.float32, PAYLOADS["float32"], axis)
+    message = flat * jnp.where(jnp.arange(flat.size) < summed, 1, weight)
+    total = lax.psum(jnp.where(weight > 0, message, 0), axis)
+    mean = _split(jnp.where(total[size] > 0, total / total[size], 0), leaves[0] + leaves[1])
+    parts = mean[: len(leaves[0])], mean[len(leaves[0]) :]
+    both = [
+        jax.tree.unflatten(jax.tree.structure(tree), part)
+        for tree, part in zip((sums, others), parts, strict=True)
+    ]
+    return both[0], both[1], total[size]
+
+
 def _by_dtype(leaves: list[Any]) -> dict[Any, list[int]]:
     """Which leaves share a buffer: all floats that float32 holds, and each other dtype for itself."""
     groups: dict[Any, list[int]] = {}

@@ -12,7 +12,7 @@ from cnnkit.train.control import Scales
 COLUMNS = ("step_seconds", "exchange_seconds", "stop", "save", "lr_scale", "fetch_scale")
 KEPT = 5  # measurements whose median counts, so that one bad one changes nothing
 EARLY = (1, 2, 3, 4, 6, 8, 12, 16, 24)
-EVERY, APART = 32, 2.0  # rounds and seconds that lie at least between two measurements later on
+EVERY, APART = 32, 4.0  # rounds and seconds that lie at least between two measurements later on
 
 
 class Measured:

@@ -18,6 +18,7 @@ from cnnkit.parallel.exchange import (
     ALGORITHMS,
     Weighed,
     lay_out_weighted,
+    mean_of_sums,
     no_error,
     read_mean,
     send_weighted,
@@ -25,7 +26,7 @@ from cnnkit.parallel.exchange import (
 )
 from cnnkit.parallel.payload import PAYLOADS
 from cnnkit.parallel.stamp import after, stamp
-from cnnkit.train.step import Plan, Progress, Source, gradient_step, local_step
+from cnnkit.train.step import Plan, Progress, Source, gradient_step, local_step, mini_batch
 from cnnkit.train.task import Model, Sums, Task
 
 AXIS = "worker"
@@ -296,9 +297,31 @@ def one_round(
         firsts, counts: int32 [workers], everyone's share of the epoch's mini-batches.
     """
     me = lax.axis_index(AXIS)
+    plainly = rules.exchange == "psum" and PAYLOADS[rules.payload].exact
+    if rules.single and plainly and not rules.delay and rules.emulated is None:
+        return _synchronous(task, rules, carry, source, plan, firsts, (firsts[me], counts[me]))
     message, first = _before(rules, carry.own, firsts[me])
     phase = local_phase(task, rules, carry, source, plan, first, counts[me])
     return around(task, rules, carry, plan, firsts, phase, message)
+
+
+def _synchronous(task, rules, carry, source, plan, firsts, share):
+    """A round of at most one mini-batch a worker, in as few kernels as it takes: what synchronous training is.
+
+    The same as other rounds, but that a worker whose loss is not finite does not count in the mean.
+    """
+    (common, own), (first, count) = carry, share
+    model = varying(common.model)
+    grads, state, sums = task.gradient(model, mini_batch(source, plan, first))
+    sums = jax.tree.map(lambda s: jnp.where(count > 0, s, 0), sums)
+    fails = (own.bad < 0) & ~jnp.isfinite(sums.loss)
+    bad = jnp.where(fails, jnp.int32(first), own.bad)
+    examples = jnp.where(bad < 0, sums.examples, 0)
+    mean, moved, total = mean_of_sums(grads, _minus(state, model.state), examples, AXIS)
+    lr, momentum = plan.lr[firsts[0]], plan.momentum[firsts[0]]
+    common = merge(task, rules, common, Model(mean, moved, ()), total, lr, momentum)
+    own = own._replace(examples=examples, sums=jax.tree.map(jnp.add, own.sums, sums), bad=bad)
+    return Carry(common, own)
 
 
 def timed_round(

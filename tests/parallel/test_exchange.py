@@ -7,7 +7,14 @@ import pytest
 from jax.sharding import AxisType, Mesh
 from jax.sharding import PartitionSpec as P
 
-from cnnkit.parallel.exchange import ALGORITHMS, exchange, no_error, tree_levels, weighted_mean
+from cnnkit.parallel.exchange import (
+    ALGORITHMS,
+    exchange,
+    mean_of_sums,
+    no_error,
+    tree_levels,
+    weighted_mean,
+)
 from cnnkit.parallel.payload import PAYLOADS
 from cnnkit.parallel.traffic import collectives, collectives_in_loops, sent_bytes
 
@@ -186,6 +193,21 @@ def test_weighted_mean_in_float32_is_one_message():
         return weighted_mean(t, n, "worker")[0]
 
     assert len(collectives(on_workers(mean, 4), numbers(4), np.ones(4, np.float32))) == 1
+
+
+def test_means_of_sums_and_of_what_counts_by_the_same_weight_come_by_one_message():
+    sums, others = numbers(3), numbers(3, seed=1, shapes={"mean": (4,), "none": (0,)})
+    sums["w"][1], others["mean"][1] = np.nan, np.inf  # of weight 0: whatever it has, it does not count
+    weight = np.float32([30, 0, 10])
+    trees = on_workers(lambda s, x, n: mean_of_sums(s, x, n, "worker"), 3)
+    got_sums, got_others, total = trees(sums, others, weight)
+    assert total.tolist() == [40] * 3
+    for name, values in sums.items():
+        np.testing.assert_allclose(got_sums[name][2], (values[0] + values[2]) / 40, atol=1e-6)
+    np.testing.assert_allclose(got_others["mean"][0], others["mean"][[0, 2]].T @ [0.75, 0.25], atol=1e-6)
+    nobody = trees(sums, others, np.zeros(3, np.float32))
+    assert all(np.array_equal(leaf, np.zeros_like(leaf)) for leaf in jax.tree.leaves(nobody))
+    assert len(collectives(trees, sums, others, weight)) == 1
 
 
 def test_under_pmap_the_numbers_are_the_same():

@@ -147,3 +147,14 @@ def test_a_bad_loss_changes_nothing_more(make, monkeypatch):
     assert run.watch.calls == ["begin", "failed"]
     assert np.isfinite(flat(run.params)).all()
     assert isinstance(run.watch, Quiet)
+
+
+@pytest.mark.parametrize("rules", [{"mode": "accumulate"}, {"mode": "local", "fetch": 2}])
+def test_of_many_workers_the_one_is_named_and_its_numbers_do_not_spread(make, rules):
+    from tests.train import member
+
+    run = make(member.net(nan_at=2), batch=16, workers=2, **rules)
+    with pytest.raises(Diverged, match=r"since epoch 1, mini-batch \d+, worker 1"):
+        run.fit()
+    assert np.isfinite(flat(run.params)).all()
+    assert np.isfinite(flat(run.state)).all()
