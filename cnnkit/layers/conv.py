@@ -1,6 +1,7 @@
 """Convolutional layers: shared weights, 1×1 stacks (NIN), and a kernel of its own at every place."""
 
 import jax.numpy as jnp
+import numpy as np
 
 from cnnkit.layers.activate import relu
 from cnnkit.layers.convolve import ALGORITHMS, convolve
@@ -69,6 +70,14 @@ def conv(
         y = convolve(x, w, Window(stride, pads, dilation, groups), algorithm, train)
         return y + every["b"].astype(x.dtype) if bias else y, state
 
+    def together(params, x, train):
+        w = jnp.concatenate([p["w"] for p in params], -1).astype(x.dtype)
+        pads = resolve(padding, x.shape[1:], size, stride, dilation)
+        y = convolve(x, w, Window(stride, pads, dilation), algorithm, train)
+        if bias:
+            y = y + jnp.concatenate([p["b"] for p in params]).astype(x.dtype)
+        return jnp.split(y, np.cumsum([p["w"].shape[-1] for p in params])[:-1], -1)
+
     config = {
         "features": features,
         "size": size,
@@ -92,6 +101,7 @@ def conv(
         decay=not_negative(decay, "decay"),
         lr=not_negative(lr, "lr"),
         title=title("conv", config),
+        beside=((size, stride, padding, dilation, algorithm, bias), together) if groups == 1 else None,
     )
 
 

@@ -39,6 +39,8 @@ class Layer:
             before the training; None where it takes nothing.
         fused: ``fused(after)``: an ``apply`` of this layer and the one after it together, for training; None where
             they are better left to themselves.
+        beside: what layers of one input must have in common to be computed as one, and
+            ``together(list of params, x, train) -> list of y``; None where nothing is gained by it.
     """
 
     init: Init
@@ -53,6 +55,7 @@ class Layer:
     join: Callable[[list[jax.Array]], jax.Array] | None = None
     measure: Callable[[State, jax.Array], State] | None = None
     fused: "Callable[[Layer], Apply | None] | None" = None
+    beside: tuple[Any, Callable[..., list[jax.Array]]] | None = None
 
     @property
     def name(self) -> str:
@@ -137,17 +140,23 @@ def serial(*layers: Layer) -> Layer:
         return tuple(params), tuple(state), shape
 
     def apply(params, state, x, *, key=None, train=False):
-        out: list[State] = []
-        for i, (part, p, s) in enumerate(zip(parts, params, state, strict=True)):
-            if i < len(out):  # it went with the one before
-                continue
-            both = part.fused(parts[i + 1]) if train and part.fused and i + 1 < len(parts) else None
-            with jax.named_scope(f"{i}_{part.kind}"):  # so that traces tell layers apart
-                x, s = (both or part.apply)(p, s, x, key=_subkey(key, i), train=train)
-            out += [s, state[i + 1]] if both else [s]
-        return x, tuple(out)
+        return _in_order(parts, params, state, x, key, train, [])
 
     return Layer(init, apply, "serial", parts=parts)
+
+
+def _in_order(parts, params, state, x, key, train, done):
+    """The output of layers one after another, and the states of all; those of the first ones are ``done``."""
+    out: list[State] = list(done)
+    for i in range(len(out), len(parts)):
+        if i < len(out):  # it went with the one before
+            continue
+        part = parts[i]
+        both = part.fused(parts[i + 1]) if train and part.fused and i + 1 < len(parts) else None
+        with jax.named_scope(f"{i}_{part.kind}"):  # so that traces tell layers apart
+            x, s = (both or part.apply)(params[i], state[i], x, key=_subkey(key, i), train=train)
+        out += [s, state[i + 1]] if both else [s]
+    return x, tuple(out)
 
 
 def branch(*paths: Layer, merge: str | None = "concatenate") -> Layer:
@@ -172,13 +181,52 @@ def branch(*paths: Layer, merge: str | None = "concatenate") -> Layer:
         return tuple(m[0] for m in made), tuple(m[1] for m in made), join.shape([m[2] for m in made])
 
     def apply(params, state, x, *, key=None, train=False):
+        known = _beside(parts, params, x, train)
         made = [
-            part.apply(p, s, x, key=_subkey(key, i), train=train)
+            _from_first(part, p, s, known[i], _subkey(key, i), train)
+            if i in known
+            else part.apply(p, s, x, key=_subkey(key, i), train=train)
             for i, (part, p, s) in enumerate(zip(parts, params, state, strict=True))
         ]
         return join.apply([y for y, _ in made]), tuple(s for _, s in made)
 
     return Layer(init, apply, "branch", {"merge": str(merge)}, parts, join=join.apply)
+
+
+def _beside(paths, params, x, train):
+    """By path, the output of its first layer, for those whose first layers can be computed as one.
+
+    On a GPU: the input is read once, and its gradient, written once, is no sum of several.
+    """
+    if jax.default_backend() == "cpu":
+        return {}
+    alike: dict[Any, list[int]] = {}
+    firsts = [_first(path, p) for path, p in zip(paths, params, strict=True)]
+    for i, (layer, _) in enumerate(firsts):
+        if layer.beside is not None:
+            alike.setdefault(layer.beside[0], []).append(i)
+    known: dict[int, jax.Array] = {}
+    for which in alike.values():
+        if len(which) > 1:
+            together = firsts[which[0]][0].beside[1]
+            with jax.named_scope(f"{which[0]}_{firsts[which[0]][0].kind}"):
+                known |= zip(which, together([firsts[i][1] for i in which], x, train), strict=True)
+    return known
+
+
+def _first(path, params):
+    """The layer that a path begins with, and its parameters."""
+    while path.kind == "serial":
+        path, params = path.parts[0], params[0]
+    return path, params
+
+
+def _from_first(path, params, state, y, key, train):
+    """What a path gives, where its first layer gave y."""
+    if path.kind != "serial":
+        return y, state
+    y, s = _from_first(path.parts[0], params[0], state[0], y, _subkey(key, 0), train)
+    return _in_order(path.parts, params, state, y, key, train, [s])
 
 
 def residual(path: Layer, shortcut: Layer | None = None) -> Layer:

@@ -73,6 +73,38 @@ def test_branches_flatten_where_they_do_not():
     np.testing.assert_array_equal(y, jnp.concatenate([x.ravel(), -x.ravel()])[None])
 
 
+def test_convolutions_of_one_input_are_one_where_that_is_faster(monkeypatch):
+    net = serial(
+        branch(
+            serial(conv(3, 1), relu(), dropout(0.5)),
+            serial(serial(conv(2, 1), relu()), conv(3, 3, padding=1)),
+            conv(4, 1, bias=False),  # of another kind, and alone
+            conv(2, 1),
+            relu(),
+        ),
+        layers.inception(4, (3, 4), (2, 3), 2),
+        dense(3),
+    )
+    params, state, _ = net.init(KEY, (5, 5, 3))
+    x = jax.random.normal(jax.random.key(1), (2, 5, 5, 3))
+    widths = []
+    convolve = layers.conv.__globals__["convolve"]
+
+    def counted(x, w, *rest):
+        widths.append(w.shape[-1])
+        return convolve(x, w, *rest)
+
+    monkeypatch.setitem(layers.conv.__globals__, "convolve", counted)
+    loss = lambda params, x: (net.apply(params, state, x, key=KEY, train=True)[0] ** 2).sum()
+    apart = jax.value_and_grad(loss, (0, 1))(params, x)
+    assert widths == [3, 2, 3, 4, 2, 4, 3, 4, 2, 3, 2]
+    monkeypatch.setattr(jax, "default_backend", lambda: "gpu")
+    widths.clear()
+    together = jax.value_and_grad(loss, (0, 1))(params, x)
+    assert widths == [3 + 2 + 2, 3, 4, 4 + 3 + 2, 4, 3, 2]
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=1e-4, rtol=1e-4), together, apart)
+
+
 def test_branches_sum_and_residual_adds_what_comes_in():
     x = jnp.arange(3.0)[None]
     np.testing.assert_array_equal(run(branch(times(2), times(3), merge="sum"), x)[0], 5 * x)
