@@ -6,8 +6,8 @@
 # `hide` there are fewer exchanges, or they run beside the computing.
 #
 # Expected, on a 2-core AMD EPYC, four nodes whose steps are 36 ms of waiting and 6 ms of work, a network of a million
-# parameters (n = 3 windows): where synchronous training has 0.471 ± 0.014 of one node, `hide` has 3.85 ± 0.10 of one, 8.18 ±
-# 0.20 times as much, and reaches 95 % test accuracy 6.6 ± 2.2 times sooner (n = 3 seeds). At 100 Mbit/s it is 13.7 ± 0.5 times
+# parameters (n = 3 windows): where synchronous training has 0.442 ± 0.015 of one node, `hide` has 3.73 ± 0.07 of one, 8.43 ±
+# 0.15 times as much, and reaches 95 % test accuracy 6.8 ± 1.0 times sooner (n = 3 seeds). At 100 Mbit/s it is 14.2 ± 0.4 times
 # synchronous training. What is shown was measured by `python -m benchmarks.cluster`, in half an hour; the small preset
 # takes ten minutes.
 #
