@@ -6,7 +6,7 @@ import signal
 import sys
 import traceback
 from collections.abc import Sequence
-from typing import NoReturn
+from typing import Any, NoReturn
 
 import cnnkit
 from cnnkit.command import data, nets, plot, reproduce, runs, train
@@ -25,7 +25,20 @@ INTERRUPTED = 128 + signal.SIGINT
 
 
 class Parser(argparse.ArgumentParser):
-    """argparse's, with errors of one line."""
+    """argparse's, with errors of one line, and with options that may stand between what has no name."""
+
+    def parse_known_args(self, args: Any = None, namespace: Any = None) -> tuple[Any, list[str]]:
+        """What argparse does; of a command that takes a list, its parts may stand on either side of an option."""
+        lists = any(not a.option_strings and a.nargs in ("*", "+") for a in self._actions)
+        if self._apart or not lists:
+            return super().parse_known_args(args, namespace)
+        self._apart = True  # argparse asks this method again, for the one and for the other
+        try:
+            return self.parse_known_intermixed_args(args, namespace)
+        finally:
+            self._apart = False
+
+    _apart = False
 
     def error(self, message: str) -> NoReturn:
         """Say what was wrong and where help is, and end with status 2."""

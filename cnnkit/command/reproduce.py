@@ -23,7 +23,12 @@ def add_parser(commands: Any) -> None:
     )
     parser.add_argument("experiment", metavar="EXPERIMENT", help="its name, as below, or all")
     parser.add_argument(
-        "changes", nargs="*", type=change, metavar="SETTING=VALUE", help="in place of the preset's"
+        "changes",
+        nargs="*",
+        default=[],
+        type=change,
+        metavar="SETTING=VALUE",
+        help="in place of the preset's",
     )
     parser.add_argument(
         "--preset", default="small", help="smoke (seconds), small (minutes) or full (GPU) (small)"

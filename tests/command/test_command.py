@@ -322,5 +322,8 @@ def test_reproduce_is_listed_once_there_are_experiments(here, capsys, monkeypatc
     assert main(["reproduce", "toy", "n=5", "--folder", "out"]) == 0
     assert "5 ± 0 s" in capsys.readouterr().out
     assert {path.name for path in (here / "out").iterdir()} >= {"toy.json", "toy.png", "toy.svg"}
+    for typed in (["toy", "--folder", "out", "n=6"], ["--folder", "out", "toy", "n=6"]):
+        assert main(["reproduce", *typed]) == 0
+        assert "6 ± 0 s" in capsys.readouterr().out
     assert main(["reproduce", "tory"]) == 2
     assert capsys.readouterr().err == "cnnkit: unknown experiment 'tory': did you mean 'toy'? Known: toy\n"
