@@ -94,6 +94,13 @@ def _add_how(group: Any) -> None:
         "--smoothing", type=float, default=0.0, metavar="S", help="label smoothing, 0 to below 1 (0)"
     )
     group.add_argument(
+        "--freeze",
+        type=words.frozen,
+        default=(),
+        metavar="EPOCH:LAYERS,…",
+        help="from that epoch on, counted from 0, so many of the first layers learn no more, e.g. 5:1,10:4 (none)",
+    )
+    group.add_argument(
         "--dtype", default="float32", metavar="NAME", help="float32, tf32 or bfloat16 (float32)"
     )
     group.add_argument(
@@ -204,7 +211,7 @@ def make(arguments: argparse.Namespace, data: "Dataset") -> "Run":
     # The options that need no translation are called as Run's arguments are.
     same = (
         "batch epochs seed normalize loss smoothing dtype workers mode fetch delay exchange payload momentum "
-        "outer outer_lr outer_momentum judge evaluate_every checkpoint_every dispatch"
+        "outer outer_lr outer_momentum judge freeze evaluate_every checkpoint_every dispatch"
     )
     return Run(
         words.network(arguments.net, len(data.classes)),

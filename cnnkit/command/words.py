@@ -82,6 +82,21 @@ def augmentation(text: str | None) -> "Augment | None":
     return parts[0] if len(parts) == 1 else augment.chain(*parts)
 
 
+def frozen(text: str) -> tuple[tuple[int, int], ...]:
+    """(epoch, layers) pairs, as `Run` takes them for freeze.
+
+    >>> frozen("5:1, 10:4")
+    ((5, 1), (10, 4))
+    """
+    try:
+        pairs = [tuple(map(int, pair.split(":"))) for pair in text.split(",")]
+        return tuple((epoch, layers) for epoch, layers in pairs)
+    except ValueError:
+        raise argparse.ArgumentTypeError(
+            f"{text!r} is not of the form EPOCH:LAYERS,…, such as 5:1,10:4"
+        ) from None
+
+
 def views(text: str | None) -> "Views | None":
     """What evaluation averages over, from ``"views(mirror=True, shift=1)"``.
 
