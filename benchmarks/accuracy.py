@@ -40,6 +40,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     )
     parser.add_argument("--workers", type=int, default=0, help="seeds of what was chosen through two workers")
     parser.add_argument("--case", default="nin_cifar10", help="CIFAR-10's network for --workers")
+    parser.add_argument(
+        "--cases", help="some of CIFAR-10's networks, with commas between; rows of others stay in the file"
+    )
     parser.add_argument("--into", type=Path, default=results.FOLDER, help="where the file is written")
     options = parser.parse_args(argv)
     name = f"{options.data}_accuracy"
@@ -57,7 +60,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             _alarm(0)
             rows = search.book.rows
             if rows:
-                write = results.update if options.workers else results.write
+                write = results.update if options.workers or options.cases else results.write
                 print(write(name, rows, folder=options.into))
     _summary(rows)
     return 0 if rows else 1
@@ -73,6 +76,9 @@ def _search(name: str, options: argparse.Namespace, folder: Path) -> Any:
         key, _, value = text.partition("=")
         choose(key, settings, f"setting of {name}")
         settings[key] = ast.literal_eval(value)
+    if options.cases:
+        cases = settings["cases"]
+        settings["cases"] = {name: choose(name, cases, "network") for name in options.cases.split(",")}
     make = home.Search if options.data == "mnist" else home.Nets
     return make(settings, folder)
 
