@@ -26,7 +26,7 @@ import cnnkit as ck
 from cnnkit.experiments import base, mistakes
 
 smoke = bool(os.environ.get("CNNKIT_SMOKE"))
-found = mistakes.kept("mnist_accuracy")
+found = mistakes.kept("mnist_accuracy", small=smoke)
 base.find("mnist_accuracy").figure(found["rows"])
 
 # %% [markdown]

@@ -25,7 +25,7 @@ import cnnkit as ck
 from cnnkit.experiments import base, mistakes
 
 smoke = bool(os.environ.get("CNNKIT_SMOKE"))
-found = mistakes.kept("cifar10_accuracy")
+found = mistakes.kept("cifar10_accuracy", small=smoke)
 base.find("cifar10_accuracy").figure(found["rows"])
 
 # %% [markdown]

@@ -173,8 +173,6 @@ def _told(decay: float | None) -> str:
 
 def figure(rows: list[Row]) -> Any:
     """Every seed's test accuracy by network, and the training curves."""
-    from matplotlib.ticker import MaxNLocator
-
     from cnnkit.notebook import style
 
     picture, (left, beside) = style.figure(7.0, 3.2, columns=2)
@@ -192,7 +190,7 @@ def figure(rows: list[Row]) -> Any:
             )
     left.set_yticks(range(len(found)), [f"{r['case']} (n = {r['n']})" for r in found])
     left.set_ylim(-0.6, len(found))
-    left.xaxis.set_major_locator(MaxNLocator(4))
+    style.few_ticks(left.xaxis)
     style.label(left, "test accuracy, last epoch (%)")
     style.label(beside, "of the training done (%)", "training accuracy (%)")
     style.legend(beside)

@@ -12,12 +12,13 @@ from cnnkit.experiments.saved import RESULTS
 from cnnkit.names import choose
 
 
-def kept(name: str, results: Path = RESULTS) -> dict[str, Any]:
+def kept(name: str, results: Path = RESULTS, small: bool = False) -> dict[str, Any]:
     """The measurement of an experiment that lies in the project's results, the full one if there is one.
 
     Args:
         name: one of `EXPERIMENTS`.
         results: where ``NAME.json`` and ``reproduced/NAME.json`` are looked for, in this order.
+        small: look for the second one first, which is of the small preset and of data that comes along.
 
     Raises:
         FileNotFoundError: neither is there.
@@ -25,7 +26,7 @@ def kept(name: str, results: Path = RESULTS) -> dict[str, Any]:
     """
     choose(name, EXPERIMENTS, "experiment")
     paths = [results / f"{name}.json", results / "reproduced" / f"{name}.json"]
-    for path in paths:
+    for path in reversed(paths) if small else paths:
         if path.exists():
             return json.loads(path.read_text(encoding="utf-8"))
     raise FileNotFoundError(

@@ -194,8 +194,6 @@ class Search:
 
 def figure(rows: list[Row]) -> Any:
     """Every seed's test accuracy, alone and together; and the training curves."""
-    from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormatter
-
     from cnnkit.notebook import style
 
     picture, (left, right_) = style.figure(7.0, 2.9, columns=2)
@@ -220,12 +218,10 @@ def figure(rows: list[Row]) -> Any:
     left.set_yticks(range(len(found)), [f"{r['case']} (n = {r['n']})" for r in found])
     left.set_ylim(-0.6, len(found))
     style.label(left, "test accuracy, last epoch (%)")
-    left.xaxis.set_major_locator(MaxNLocator(4))
+    style.few_ticks(left.xaxis)
+    style.few_ticks(right_.xaxis, 5, whole=True)
     right_.set_yscale("log")
-    right_.xaxis.set_major_locator(MaxNLocator(5, integer=True))
-    right_.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
-    right_.yaxis.set_major_formatter(FuncFormatter(lambda error, at: f"{error:g}"))
-    right_.yaxis.set_minor_formatter(NullFormatter())
+    style.log_ticks(right_.yaxis)
     style.label(right_, "epoch", "training error (%)")
     style.legend(right_)
     return picture

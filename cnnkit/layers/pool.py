@@ -107,24 +107,15 @@ def _written_forward(x, size, stride, pads):
 
 
 def _written_backward(size, stride, pads, saved, dy):
-    place, (height, width) = saved
-    if jax.default_backend() != "cpu":
-        if size == stride and not any(map(any, pads)):
-            return (_spread(dy, place, size, (height, width)),)
-        return (_gathered(dy, place, size, stride, pads, (height, width)),)
+    place, image = saved
+    if jax.default_backend() != "cpu" and size == stride and not any(map(any, pads)):
+        return (_spread(dy, place, size, image),)
     dy = lax.optimization_barrier(dy)  # read many times, so not to be made anew each time
-    rows = -(-(height + pads[0][0]) // stride[0])
-    cols = -(-(width + pads[1][0]) // stride[1])
+    rows, cols = (-(-(n + near) // s) for n, (near, _), s in zip(image, pads, stride))
     # Pixels at one phase of the stride make an image of rows × cols, which some pixels of the windows reach.
-    phases = [
-        _phase(dy, place, (u, v), size, stride, (rows, cols))
-        for u in range(stride[0])
-        for v in range(stride[1])
-    ]
-    batch, channels = len(dy), dy.shape[-1]
-    dx = jnp.stack(phases, 3).reshape(batch, rows, cols, *stride, channels)
-    dx = dx.transpose(0, 1, 3, 2, 4, 5).reshape(batch, rows * stride[0], cols * stride[1], channels)
-    return (dx[:, pads[0][0] :, pads[1][0] :][:, :height, :width],)
+    phase = lambda u, v: _phase(dy, place, (u, v), size, stride, (rows, cols))
+    lines = [_woven([phase(u, v) for v in range(stride[1])], 2) for u in range(stride[0])]
+    return (_woven(lines, 1)[:, pads[0][0] :, pads[1][0] :][:, : image[0], : image[1]],)
 
 
 _written.defvjp(_written_forward, _written_backward)
@@ -155,17 +146,11 @@ def _spread(dy, place, size, image):
     return dx[:, : image[0], : image[1]]
 
 
-def _gathered(dy, place, size, stride, pads, image):
-    """The gradient as a sum over the window's pixels of what each gets, in one pass: each is dy, spread and moved."""
-    total = jnp.zeros((), dy.dtype)
-    for i in range(size[0]):
-        for j in range(size[1]):
-            mine = jnp.where(place == i * size[1] + j, dy, 0)
-            config = [(0, 0, 0)]
-            for n, m, k, s, (near, _) in zip(image, dy.shape[1:3], (i, j), stride, pads):
-                config.append((k - near, n + near - k - (m - 1) * s - 1, s - 1))
-            total = total + lax.pad(mine, jnp.zeros((), dy.dtype), [*config, (0, 0, 0)])
-    return total
+def _woven(parts, axis):
+    """Images whose lines along an axis follow one another in turn: what each pixel is made of is one of them."""
+    shape = list(parts[0].shape)
+    shape[axis] *= len(parts)
+    return parts[0] if len(parts) == 1 else jnp.stack(parts, axis + 1).reshape(shape)
 
 
 def _phase(dy, place, phase, size, stride, out):

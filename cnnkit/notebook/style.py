@@ -13,6 +13,7 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.font_manager import FontProperties
 from matplotlib.text import Text
+from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormatter
 from PIL import Image
 
 from cnnkit.names import choose
@@ -167,3 +168,15 @@ def _scale_text(figure: Figure, factor: float) -> None:
         # Ticks that are not there yet take their size from here.
         size: Any = axis.get_tick_params().get("labelsize", matplotlib.rcParams["xtick.labelsize"])
         axis.set_tick_params(labelsize=factor * float(FontProperties(size=size).get_size_in_points()))
+
+
+def few_ticks(axis: Any, most: int = 4, whole: bool = False) -> None:
+    """At most so many ticks on an axis, at whole numbers if so wished; labels of five digits then stay apart."""
+    axis.set_major_locator(MaxNLocator(most, integer=whole))
+
+
+def log_ticks(axis: Any) -> None:
+    """Ticks at 1, 2 and 5 of each decade of a logarithmic axis, written as plain numbers."""
+    axis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+    axis.set_major_formatter(FuncFormatter(lambda value, at: f"{value:g}"))
+    axis.set_minor_formatter(NullFormatter())

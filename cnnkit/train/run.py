@@ -21,11 +21,11 @@ from cnnkit.names import choose
 from cnnkit.parallel.emulate import Emulated
 from cnnkit.parallel.fetch import Policy
 from cnnkit.parallel.workers import join
-from cnnkit.record.rows import Record
 from cnnkit.train import loop, report, settings
 from cnnkit.train.clock import Clocks
 from cnnkit.train.control import Control, stop_at_exit
 from cnnkit.train.evaluate import Judge, Oracle
+from cnnkit.train.facts import Facts
 from cnnkit.train.keeper import Keeper
 from cnnkit.train.optim import Optimizer, sgd
 from cnnkit.train.round import Rules
@@ -36,7 +36,7 @@ from cnnkit.train.views import Views
 LOSSES: dict[str, Callable] = {"cross_entropy": losses.cross_entropy, "squared_error": losses.squared_error}
 
 
-class Run:
+class Run(Facts):
     """The training of one network on one data set.
 
     Args:
@@ -295,71 +295,6 @@ class Run:
 
     def _model(self) -> Model:
         return self.standing.model(self.training and self._trainer is not threading.current_thread())
-
-    @property
-    def params(self) -> Any:
-        """The network's parameters."""
-        return self.model.params
-
-    @property
-    def state(self) -> Any:
-        """The network's statistics."""
-        return self.model.state
-
-    @property
-    def folder(self) -> Path | None:
-        """Where record, settings and checkpoints lie."""
-        return self.keeper.folder
-
-    @property
-    def record(self) -> Record:
-        """Every row so far."""
-        return self.keeper.record
-
-    @property
-    def history(self) -> list[dict[str, Any]]:
-        """One row for each finished epoch."""
-        return self.record.epochs()
-
-    @property
-    def engine(self) -> Any:
-        """What trains, made at first use."""
-        return self.standing.engine
-
-    @property
-    def epochs(self) -> int:
-        """How many there will be."""
-        return self._setup.epochs
-
-    @property
-    def epoch(self) -> int:
-        """Whole epochs done."""
-        return self.standing.epoch
-
-    @property
-    def position(self) -> int:
-        """Mini-batches done of the epoch begun."""
-        return self.standing.position
-
-    @property
-    def mini_batches(self) -> int:
-        """Mini-batches in an epoch."""
-        return self._setup.mini_batches
-
-    @property
-    def epochs_done(self) -> float:
-        """Epochs done, with the part of the one begun."""
-        return self.standing.epochs_done
-
-    @property
-    def examples_seen(self) -> int:
-        """Training examples gone through."""
-        return self.epoch * len(self.data) + min(self.position * self.batch, len(self.data))
-
-    @property
-    def training(self) -> bool:
-        """Whether it trains now, in the background or not."""
-        return self.phase in ("train", "evaluate", "paused")
 
     def __repr__(self) -> str:
         where = f" in {self.folder}" if self.folder else ""

@@ -228,6 +228,9 @@ def test_what_was_kept_is_read_told_and_drawn(exact, digits, tmp_path):
     )
     found = mistakes.kept("mnist_accuracy", tmp_path)
     assert found["rows"] == outcome.rows
+    (tmp_path / "mnist_accuracy.json").write_text('{"name": "mnist_accuracy", "rows": []}')
+    assert mistakes.kept("mnist_accuracy", tmp_path)["rows"] == []
+    assert mistakes.kept("mnist_accuracy", tmp_path, small=True) == found
     assert mistakes.told(found) == str(outcome)
     lines = mistakes.choices(found["rows"]).splitlines()
     assert sum(line.startswith("*") for line in lines) == 3
