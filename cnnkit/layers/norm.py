@@ -115,7 +115,7 @@ def _gated_backward(function, eps, saved, changes):
     # Each sum has its own dz, and so has dx: computed from what is read anyway, where a shared one would be written in
     # float32 and read. Behind barriers the compiler does not see that they are the same, nor that dy may be a sum,
     # which one of them would compute and the others wait for.
-    axes, dy = tuple(range(x.ndim - 1)), lax.optimization_barrier(dy)
+    axes, (x, dy) = tuple(range(x.ndim - 1)), lax.optimization_barrier((x, dy))
     dshift = before(x, dy)[1].sum(axes)
     x, dy = lax.optimization_barrier((x, dy))
     unit, dz = before(x, dy)
