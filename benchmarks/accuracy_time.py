@@ -9,7 +9,7 @@
 Rates and epochs were set beforehand, not chosen by the test set. Of the fast networks the seconds are those
 from the drawing of the weights to the last answer, all by the clock on the wall. A first step is measured in a
 process of its own with an empty compile cache, and in a second one with what the first has left there.
-Writes results/accuracy_time_cpu.json or accuracy_time_gpu.json; rows of other cases stay.
+Writes results/accuracy_time_cpu.json or accuracy_time_gpu.json, and draws the .png beside it; rows of other cases stay.
 """
 
 import argparse
@@ -45,10 +45,15 @@ def main() -> None:
     if not options.first:
         for net in options.nets:
             found.append(lenet(options) if net == "lenet" else fast(net, options))
+    name = f"accuracy_time_{_backend()}"
     for rows in found:
         print(*({k: v for k, v in row.items() if k != "found"} for row in rows), sep="\n", flush=True)
         if not options.dry:
-            print(results.update(f"accuracy_time_{_backend()}", rows))
+            print(results.update(name, rows))
+    if not options.dry and not options.first:
+        from benchmarks import figures
+
+        print(figures.draw(name))
     return None
 
 

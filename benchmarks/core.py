@@ -9,7 +9,7 @@ On a CPU the peer is PyTorch, channels last. On a GPU all compute in bfloat16 wi
 PyTorch compiled, channels last, under autocast, and Flax NNX, a jitted step a call. Each side has a process of its own
 to a net, so that peak memory is its own. All train on the same random images from memory: pixels to floats, forward,
 backward, SGD with momentum. cnnkit runs the steps that `Run` runs. Compiling is measured apart.
-Writes results/core_cpu.json or core_gpu.json after each net; rows of other nets stay.
+Writes results/core_cpu.json or core_gpu.json after each net, and draws the .png beside it; rows of other nets stay.
 """
 
 import argparse
@@ -85,7 +85,11 @@ def main() -> None:
             told = ("case", "figure", "value", "tflops", "peer", "peer_value", "ratio", "others")
             print(*(f"{k}={row[k]}" for k in told if k in row), flush=True)
         if not options.dry:
-            results.update(f"core_{'gpu' if gpu else 'cpu'}", rows, packages=("torch", "flax"))
+            name = f"core_{'gpu' if gpu else 'cpu'}"
+            results.update(name, rows, packages=("torch", "flax"))
+            from benchmarks import figures  # not for the peers' processes
+
+            print(figures.draw(name))
     return None
 
 

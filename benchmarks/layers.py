@@ -220,8 +220,9 @@ def pointwise(small: bool) -> Iterator[tuple]:
     yield f"batch_norm {at}", both(normed, 1), (x,), (0.0, 8 * moved)
     for name in ("relu", "gelu", "silu"):
         yield f"{name} {at}", both(_applied(getattr(layers, name)()), 1), (x,), (0.0, 4 * moved)
-    gate = _applied(layers.gelu())
-    yield f"batch_norm, gelu {at}", both(lambda x: gate(normed(x)), 1), (x,), (0.0, 8 * moved)
+    together = layers.serial(norm, layers.gelu())
+    gated = lambda x: together.apply((params, ()), (state, ()), x, train=True)[0]
+    yield f"batch_norm, gelu {at}", both(gated, 1), (x,), (0.0, 8 * moved)
     rows, classes = (4, 10) if small else (65536, 1000)
     logits, labels = _draw(rows, classes), jnp.arange(rows) % classes
     entropy = lambda logits, labels: losses.cross_entropy(logits, labels, smoothing=0.1)

@@ -29,6 +29,11 @@ def test_cross_entropy_and_its_gradient_are_the_definitions(smoothing):
     np.testing.assert_allclose(back(jnp.float32(weights))[0], want, atol=1e-5)
 
 
+def test_the_gradient_of_cross_entropy_is_not_scattered():
+    loss = lambda logits: losses.cross_entropy(logits, jnp.asarray(LABELS), smoothing=0.1).sum()
+    assert "scatter" not in str(jax.make_jaxpr(jax.grad(loss))(jnp.float32(LOGITS)))
+
+
 def test_weights_multiply_each_examples_loss():
     weight = jnp.array([1.0, 1, 0, 0])
     plain = losses.cross_entropy(jnp.float32(LOGITS), jnp.asarray(LABELS))
