@@ -82,9 +82,37 @@ def _max(x, size, stride, pads):
 
 
 def _mean(x, size, stride, pads):
+    # Where windows begin at every pixel, their sum's gradient is such a sum again, which the compiler is good at.
+    if size[0] * size[1] <= _MOST_TAPS and stride != (1, 1):
+        return _averaged(x, size, stride, pads)
     total = _reduce(x.astype(jnp.float32), lax.add, 0, size, stride, pads)
-    inside = _reduce(jnp.ones((1, *x.shape[1:3], 1)), lax.add, 0, size, stride, pads)
-    return (total / inside).astype(x.dtype)
+    return (total / _inside(x.shape[1:3], size, stride, pads)).astype(x.dtype)
+
+
+def _inside(image, size, stride, pads):
+    """How many pixels of each window are inside the image, [1, H', W', 1]."""
+    return _reduce(jnp.ones((1, *image, 1)), lax.add, 0, size, stride, pads)
+
+
+@partial(jax.custom_vjp, nondiff_argnums=(1, 2, 3))
+def _averaged(x, size, stride, pads):
+    wide = jnp.pad(x, ((0, 0), *pads, (0, 0))) if any(map(any, pads)) else x
+    total = sum(tap.astype(jnp.float32) for tap in taps(wide, size, stride))
+    return (total / _inside(x.shape[1:3], size, stride, pads)).astype(x.dtype)
+
+
+def _averaged_forward(x, size, stride, pads):
+    return _averaged(x, size, stride, pads), x[:0]  # of which the shape and the type are needed
+
+
+def _averaged_backward(size, stride, pads, none, dy):
+    image = none.shape[1:3]
+    each = dy.astype(jnp.float32) / _inside(image, size, stride, pads)
+    dx = _from_phases(lambda *at: _phase(each, None, *at), image, size, stride, pads)
+    return (dx.astype(none.dtype),)
+
+
+_averaged.defvjp(_averaged_forward, _averaged_backward)
 
 
 def _reduce(x, function, start, size, stride, pads):
@@ -111,11 +139,7 @@ def _written_backward(size, stride, pads, saved, dy):
     if jax.default_backend() != "cpu" and size == stride and not any(map(any, pads)):
         return (_spread(dy, place, size, image),)
     dy = lax.optimization_barrier(dy)  # read many times, so not to be made anew each time
-    rows, cols = (-(-(n + near) // s) for n, (near, _), s in zip(image, pads, stride))
-    # Pixels at one phase of the stride make an image of rows × cols, which some pixels of the windows reach.
-    phase = lambda u, v: _phase(dy, place, (u, v), size, stride, (rows, cols))
-    lines = [_woven([phase(u, v) for v in range(stride[1])], 2) for u in range(stride[0])]
-    return (_woven(lines, 1)[:, pads[0][0] :, pads[1][0] :][:, : image[0], : image[1]],)
+    return (_from_phases(lambda *at: _phase(dy, place, *at), image, size, stride, pads),)
 
 
 _written.defvjp(_written_forward, _written_backward)
@@ -146,6 +170,17 @@ def _spread(dy, place, size, image):
     return dx[:, : image[0], : image[1]]
 
 
+def _from_phases(made, image, size, stride, pads):
+    """The gradient of an image from its parts, made((u, v), size, stride, (rows, columns)).
+
+    Pixels at one phase (u, v) of the stride make an image, which some pixels of the windows reach and others do not.
+    """
+    rows, cols = (-(-(n + near) // s) for n, (near, _), s in zip(image, pads, stride))
+    part = lambda u, v: made((u, v), size, stride, (rows, cols))
+    lines = [_woven([part(u, v) for v in range(stride[1])], 2) for u in range(stride[0])]
+    return _woven(lines, 1)[:, pads[0][0] :, pads[1][0] :][:, : image[0], : image[1]]
+
+
 def _woven(parts, axis):
     """Images whose lines along an axis follow one another in turn: what each pixel is made of is one of them."""
     shape = list(parts[0].shape)
@@ -157,7 +192,7 @@ def _phase(dy, place, phase, size, stride, out):
     total = None
     for i in range(phase[0], size[0], stride[0]):
         for j in range(phase[1], size[1], stride[1]):
-            mine = jnp.where(place == i * size[1] + j, dy, 0)
+            mine = dy if place is None else jnp.where(place == i * size[1] + j, dy, 0)
             down, right = i // stride[0], j // stride[1]
             below, beside = out[0] - dy.shape[1] - down, out[1] - dy.shape[2] - right
             config = [(0, 0, 0), (down, below, 0), (right, beside, 0), (0, 0, 0)]
