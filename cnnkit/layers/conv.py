@@ -1,9 +1,10 @@
 """Convolutional layers: shared weights, 1×1 stacks (NIN), and a kernel of its own at every place."""
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 
-from cnnkit.layers.activate import relu
+from cnnkit.layers.activate import rectify_kept, relu
 from cnnkit.layers.convolve import ALGORITHMS, convolve
 from cnnkit.layers.dense import count, not_negative
 from cnnkit.layers.initial import Initial, check_initial, initial_weights
@@ -70,6 +71,16 @@ def conv(
         y = convolve(x, w, Window(stride, pads, dilation, groups), algorithm, train)
         return y + every["b"].astype(x.dtype) if bias else y, state
 
+    def fused(after):
+        if after.kind != "relu" or not bias or jax.default_backend() == "cpu":
+            return None
+
+        def both(params, state, x, *, key=None, train=True):
+            y, state = apply(params, state, x, train=train)
+            return rectify_kept(y), state
+
+        return both
+
     def together(params, x, train):
         w = jnp.concatenate([p["w"] for p in params], -1).astype(x.dtype)
         pads = resolve(padding, x.shape[1:], size, stride, dilation)
@@ -102,6 +113,7 @@ def conv(
         lr=not_negative(lr, "lr"),
         title=title("conv", config),
         beside=((size, stride, padding, dilation, algorithm, bias), together) if groups == 1 else None,
+        fused=fused,
     )
 
 

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from cnnkit.layers import ShapeError, conv, identity, local, nin, serial
+from cnnkit.layers import ShapeError, conv, identity, local, nin, relu, serial
 from cnnkit.layers.convolve import ALGORITHMS, Window
 from tests import reference
 
@@ -211,3 +211,17 @@ def test_shapes_that_do_not_fit_are_errors_at_init(layer, shape, text):
         layer.init(jax.random.key(0), shape)
     with pytest.raises(ShapeError, match=re.escape(f"layer 1 ({layer.name}) {text}")):
         serial(identity(), layer).init(jax.random.key(0), shape)
+
+
+def test_a_convolution_and_its_rectifier_together_are_what_they_are_one_by_one(monkeypatch):
+    net = serial(conv(4, 3, padding=1), relu(), conv(2, 1), relu())
+    params, state, _ = net.init(jax.random.key(0), (5, 5, 3))
+    x = jax.random.normal(jax.random.key(1), (2, 5, 5, 3))
+    loss = lambda params, x: (net.apply(params, state, x, train=True)[0] ** 2).sum()
+    barriers = lambda: str(jax.make_jaxpr(jax.grad(loss))(params, x)).count("optimization_barrier")
+    apart = jax.value_and_grad(loss, (0, 1))(params, x)
+    assert barriers() == 0
+    monkeypatch.setattr(jax, "default_backend", lambda: "gpu")
+    together = jax.value_and_grad(loss, (0, 1))(params, x)
+    assert barriers() == 2
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=1e-4, rtol=1e-4), together, apart)
