@@ -1,14 +1,16 @@
 """Convolutional layers: shared weights, 1×1 stacks (NIN), and a kernel of its own at every place."""
 
+from collections.abc import Callable
+
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from cnnkit.layers.activate import rectify_kept, relu
+from cnnkit.layers.activate import pooled, rectify_kept, relu
 from cnnkit.layers.convolve import ALGORITHMS, convolve
 from cnnkit.layers.dense import count, not_negative
 from cnnkit.layers.initial import Initial, check_initial, initial_weights
-from cnnkit.layers.layer import Layer, Shape, ShapeError, serial
+from cnnkit.layers.layer import Apply, Layer, Shape, ShapeError, serial
 from cnnkit.layers.product import Window, columns
 from cnnkit.layers.window import Padding, check_padding, need_image, out_size, pair, resolve, times, title
 from cnnkit.names import choose
@@ -64,22 +66,29 @@ def conv(
             params["b"] = jnp.zeros(kernels)
         return params, (), (*out_size(shape, size, stride, pads, dilation), features)
 
-    def apply(params, state, x, *, key=None, train=False):
+    def bare(params, x, train):
+        """What the kernels give, and the bias that is to be added."""
         pads = resolve(padding, x.shape[1:], size, stride, dilation)
-        every = {name: jnp.tile(p, groups) if tied else p for name, p in params.items()}
-        w = every["w"].astype(x.dtype)
-        y = convolve(x, w, Window(stride, pads, dilation, groups), algorithm, train)
-        return y + every["b"].astype(x.dtype) if bias else y, state
+        every = {name: (jnp.tile(p, groups) if tied else p).astype(x.dtype) for name, p in params.items()}
+        y = convolve(x, every["w"], Window(stride, pads, dilation, groups), algorithm, train)
+        return y, every.get("b", jnp.zeros((), x.dtype))
+
+    def apply(params, state, x, *, key=None, train=False):
+        y, b = bare(params, x, train)
+        return y + b if bias else y, state
 
     def fused(after):
-        if after.kind != "relu" or not bias or jax.default_backend() == "cpu":
+        rectifies = after[0].kind in ("relu", "leaky_relu")
+        if bias and (after[0].kind == "max_pool" or (rectifies and pooled(after))):
+            return _pooled_first(bare, after[rectifies], after[0] if rectifies else None), 1 + rectifies
+        if not bias or after[0].kind != "relu" or jax.default_backend() == "cpu":
             return None
 
         def both(params, state, x, *, key=None, train=True):
             y, state = apply(params, state, x, train=train)
             return rectify_kept(y), state
 
-        return both
+        return both, 1
 
     def together(params, x, train):
         w = jnp.concatenate([p["w"] for p in params], -1).astype(x.dtype)
@@ -115,6 +124,21 @@ def conv(
         beside=((size, stride, padding, dilation, algorithm, bias), together) if groups == 1 else None,
         fused=fused,
     )
+
+
+def _pooled_first(bare: Callable, pool: Layer, rectifier: Layer | None) -> Apply:
+    """A convolution whose bias is added, and whose sum is rectified, only where a max-pooling found the largest.
+
+    The same numbers, as both leave the order of a channel's pixels as it is; the gradient goes to the largest by
+    the sums before rounding. On images of a quarter of the pixels, and the large ones need not be kept.
+    """
+
+    def apply(params, state, x, *, key=None, train=True):
+        y, b = bare(params, x, train)
+        y = pool.apply((), (), y, train=train)[0] + b
+        return y if rectifier is None else rectifier.apply((), (), y, train=train)[0], state
+
+    return apply
 
 
 def local(

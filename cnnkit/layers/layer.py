@@ -37,10 +37,12 @@ class Layer:
             they follow one another.
         measure: ``measure(state, x)``: the state with what the layer takes from a sample of its inputs, once,
             before the training; None where it takes nothing.
-        fused: ``fused(after)``: an ``apply`` of this layer and the one after it together, for training; None where
-            they are better left to themselves.
+        fused: ``fused(after)``, given the layers that follow: an ``apply`` of this one and of some of them together,
+            for training, and how many these are; None where all are better left to themselves.
         beside: what layers of one input must have in common to be computed as one, and
             ``together(list of params, x, train) -> list of y``; None where nothing is gained by it.
+
+    Who replaces ``apply`` sets ``fused`` and ``beside`` to None with it.
     """
 
     init: Init
@@ -54,7 +56,7 @@ class Layer:
     title: str = ""
     join: Callable[[list[jax.Array]], jax.Array] | None = None
     measure: Callable[[State, jax.Array], State] | None = None
-    fused: "Callable[[Layer], Apply | None] | None" = None
+    fused: "Callable[[tuple[Layer, ...]], tuple[Apply, int] | None] | None" = None
     beside: tuple[Any, Callable[..., list[jax.Array]]] | None = None
 
     @property
@@ -152,10 +154,11 @@ def _in_order(parts, params, state, x, key, train, done):
         if i < len(out):  # it went with the one before
             continue
         part = parts[i]
-        both = part.fused(parts[i + 1]) if train and part.fused and i + 1 < len(parts) else None
+        both = part.fused(parts[i + 1 :]) if train and part.fused and i + 1 < len(parts) else None
+        apply, more = both or (part.apply, 0)
         with jax.named_scope(f"{i}_{part.kind}"):  # so that traces tell layers apart
-            x, s = (both or part.apply)(params[i], state[i], x, key=_subkey(key, i), train=train)
-        out += [s, state[i + 1]] if both else [s]
+            x, s = apply(params[i], state[i], x, key=_subkey(key, i), train=train)
+        out += [s, *state[i + 1 : i + 1 + more]]
     return x, tuple(out)
 
 

@@ -63,7 +63,7 @@ def batch_norm(
         return (x.astype(jnp.float32) * factor + shift).astype(x.dtype), state
 
     def fused(after):
-        function = gate(after)
+        function = gate(after[0])
         # On a CPU computing twice costs more than to write and read.
         if function is None or jax.default_backend() == "cpu":
             return None
@@ -74,7 +74,7 @@ def batch_norm(
             y, mean, var = _gated(function, eps, *same_axes(x, state["mean"], *weights))
             return y, moved(state, mean, var, _count(x))
 
-        return both
+        return both, 1
 
     config = {"momentum": momentum, "eps": eps, "scale": scale, "center": center}
     return Layer(
@@ -196,6 +196,7 @@ def _lrn_from_inputs(x, size, k, alpha, beta):
 
 
 def _lrn_forward(x, size, k, alpha, beta):
+    x = lax.optimization_barrier(x)  # read by a window of channels, so not to be made anew for each
     return _lrn(x, size, k, alpha, beta), x
 
 

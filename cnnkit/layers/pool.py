@@ -131,8 +131,9 @@ def _written(x, size, stride, pads):
 
 def _written_forward(x, size, stride, pads):
     y, place = _first_maximum(x, size, stride, pads)
-    if jax.default_backend() != "cpu":
-        # Else what follows takes the maximum anew, and the places are found in a pass of their own.
+    if jax.default_backend() != "cpu" and size != stride:
+        # Else the places, as the maxima for what looks at them through a window, are found anew where they are needed,
+        # and x is kept for it.
         y, place = lax.optimization_barrier((y, place))
     return y, (place, x.shape[1:3])
 

@@ -7,7 +7,18 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from cnnkit.layers import ShapeError, avg_pool, global_pool, max_pool, serial
+from cnnkit.layers import (
+    ShapeError,
+    avg_pool,
+    batch_norm,
+    conv,
+    dense,
+    global_pool,
+    leaky_relu,
+    max_pool,
+    relu,
+    serial,
+)
 from tests import reference
 
 # size, stride, padding as the layer takes it, and in pixels for an image of 7 × 6
@@ -134,3 +145,46 @@ def test_a_gpu_gives_the_gradient_to_the_first_maximum_too(case, monkeypatch):
     dy = np.random.default_rng(1).standard_normal(y.shape)
     want = reference.max_pool_gradient(x, dy, size, stride, pads)
     np.testing.assert_allclose(back(jnp.float32(dy))[0], want, atol=1e-5)
+
+
+def rectified_shapes(function, *args):
+    """Shapes of what is compared with 0 to be rectified, wherever in the function."""
+    found = []
+
+    def walk(jaxpr):
+        for eqn in jaxpr.eqns:
+            if eqn.primitive.name == "max" and eqn.invars[1].aval.shape == ():
+                found.append(eqn.outvars[0].aval.shape)
+            for value in eqn.params.values():
+                for inner in value if isinstance(value, tuple | list) else [value]:
+                    walk(inner.jaxpr) if hasattr(inner, "jaxpr") else None
+
+    walk(jax.make_jaxpr(function)(*args).jaxpr)
+    return set(found)
+
+
+@pytest.mark.parametrize("backend", ["cpu", "gpu"])
+@pytest.mark.parametrize("act", [relu(), leaky_relu(0.1)], ids=["relu", "leaky"])
+def test_rectifying_what_was_pooled_is_pooling_what_was_rectified(act, backend, monkeypatch):
+    net = serial(
+        conv(4, 3, padding=1), act, max_pool(3, 2, padding="clip"),
+        conv(3, 3, bias=False), batch_norm(), act, max_pool(2),
+        conv(2, 1), max_pool(2), act, dense(5),
+    )  # fmt: skip
+    params, state, _ = net.init(jax.random.key(0), (14, 14, 3))
+    params = jax.tree.map(lambda w: w + 0.1 if w.ndim == 1 else w, params)
+    x = jnp.round(4 * jax.random.normal(jax.random.key(1), (3, 14, 14, 3))) / 4
+    monkeypatch.setattr(jax, "default_backend", lambda: backend)
+
+    def one_by_one(params, x):
+        for part, p, s in zip(net.parts, params, state, strict=True):
+            x, _ = part.apply(p, s, x, train=True)
+        return (x**2).sum()
+
+    together = lambda params, x: (net.apply(params, state, x, train=True)[0] ** 2).sum()
+    close = lambda a, b: np.testing.assert_allclose(a, b, atol=2e-4, rtol=1e-4)
+    both = [jax.value_and_grad(function, (0, 1))(params, x) for function in (together, one_by_one)]
+    jax.tree.map(close, *both)
+    if act.kind == "relu":
+        assert rectified_shapes(together, params, x) == {(3, 7, 7, 4), (3, 2, 2, 3), (3, 1, 1, 2)}
+        assert rectified_shapes(one_by_one, params, x) == {(3, 14, 14, 4), (3, 5, 5, 3), (3, 1, 1, 2)}
