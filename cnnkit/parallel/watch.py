@@ -63,6 +63,7 @@ class Watch:
         self.silence = SILENCE if silence is None else silence
         self._leave = leave or _leave
         self._ended: list[int] = []
+        self._known: list[int] = []  # the same, from the moment on that the others are told
         self._given_up: set[int] = set()
         self._heard: dict[int, float] = {}
         self._closed = False
@@ -151,7 +152,7 @@ class Watch:
                 continue
             with self._news:
                 self._connections[who], self._heard[who] = connection, time.monotonic()
-                before = list(self._ended)
+                before = list(self._known)
             for ended in before:
                 self._send(connection, self._news_of(ended))
             self._thread(self._hear, who, connection)
@@ -185,15 +186,18 @@ class Watch:
 
     def _tell(self, who: int, given_up: bool = False) -> None:
         with self._news:
-            if who in self._ended:
+            if who in self._known:
                 return
-            self._ended.append(who)
+            self._known.append(who)
             if given_up:
                 self._given_up.add(who)
-            self._news.notify_all()
             others = [connection for other, connection in self._connections.items() if other != who]
+        # First to the others: whoever waits for the news here may end at once, and would seem to be the first to.
         for connection in others if self.process == 0 else ():
             self._send(connection, self._news_of(who))
+        with self._news:
+            self._ended.append(who)
+            self._news.notify_all()
         self._thread(self._see_to_the_end, 0.0 if given_up else GRACE)
 
     def _news_of(self, who: int) -> bytes:

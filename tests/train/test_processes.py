@@ -213,6 +213,23 @@ def test_all_hear_whose_end_it_was(three):
     assert said == {}
 
 
+def test_the_others_hear_of_an_end_before_this_process_acts_on_it(three, monkeypatch):
+    watches, _ = three
+    send = Watch._send
+
+    def slowly(connection, line):
+        if line != b".":
+            time.sleep(0.3)
+        send(connection, line)
+
+    monkeypatch.setattr(Watch, "_send", staticmethod(slowly))
+    watches[1].close()
+    assert watches[0].ended(wait=10) == [1]
+    watches[0].close()  # as it would end on a failed exchange
+    until(lambda: len(watches[2].ended()) == 2)
+    assert watches[2].ended() == [1, 0]
+
+
 def test_who_waits_in_vain_leaves_and_says_why(three):
     watches, said = three
     with watches[2].exchange():
