@@ -52,12 +52,19 @@ def trainings(rows: Rows) -> Any:
             axes.plot(seconds["found"], accuracy["found"], "o", color=color, markersize=3, alpha=0.4)
         axes.errorbar(
             seconds["value"], accuracy["value"], accuracy["spread"], seconds["spread"],
-            "D", color=color, markersize=5, label=f"{case}, n = {accuracy['n']}",
+            "D", color=color, markersize=5,
         )  # fmt: skip
-    axes.set_xscale("log")
-    style.log_ticks(axes.xaxis)
+        axes.annotate(
+            f" {case}, n = {accuracy['n']}", (seconds["value"], accuracy["value"]),
+            xytext=(3, 5), textcoords="offset points", fontsize=8, color=style.TEXT,
+        )  # fmt: skip
+    took = [row["value"] for row in rows if row["figure"] == "seconds"]
+    if max(took) > 5 * min(took):
+        axes.set_xscale("log")
+        style.log_ticks(axes.xaxis)
+    else:
+        axes.set_xlim(0, 1.6 * max(took))
     style.label(axes, "training and evaluation (s)", "test accuracy, last epoch (%)")
-    style.legend(axes)
     return picture
 
 
