@@ -198,6 +198,7 @@ def three(monkeypatch):
     port = watches[0].open()
     for other in watches[1:]:
         other.follow("127.0.0.1", port)
+    until(lambda: len(watches[0]._connections) == 2)  # they are let in by a thread
     yield watches, said
     for one in watches:
         one.close()
