@@ -27,7 +27,7 @@
 # | the same in a GPU's size | `cnnkit reproduce conv_algorithms --preset full` |
 # | every layer beside the card's ceilings | `python -m benchmarks.layers` |
 # | training speed beside PyTorch and Flax | `python -m benchmarks.core` |
-# | CIFAR-10 to 94 % in a second, one GPU | `cnnkit reproduce fast_cifar10 --preset full` |
+# | whole trainings on CIFAR-10, as fast as one GPU goes | `cnnkit reproduce fast_cifar10 --preset full` |
 
 # %%
 import os

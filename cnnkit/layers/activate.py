@@ -1,7 +1,7 @@
 """Activations: functions of each element, and softmax over the last axis."""
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from typing import Any, NamedTuple
@@ -62,7 +62,7 @@ def _rectifier(kind: str, function: Callable[[jax.Array], jax.Array], **config: 
     """A rectifier, which a max-pooling after it goes before: to the bit the same, on fewer and smaller images."""
 
     def fused(after):
-        if not pooled((None, *after)):
+        if after[0].kind != "max_pool":
             return None
 
         def both(params, state, x, *, key=None, train=True):
@@ -71,11 +71,6 @@ def _rectifier(kind: str, function: Callable[[jax.Array], jax.Array], **config: 
         return both, 1
 
     return replace(stateless(kind, function, **config), fused=fused)
-
-
-def pooled(layers: Sequence[Any]) -> bool:
-    """Whether the second of some layers is a max-pooling."""
-    return len(layers) > 1 and layers[1].kind == "max_pool"
 
 
 @jax.custom_jvp

@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from cnnkit.layers.activate import pooled, rectify_kept, relu
+from cnnkit.layers.activate import rectify_kept, relu
 from cnnkit.layers.convolve import ALGORITHMS, convolve
 from cnnkit.layers.dense import count, not_negative
 from cnnkit.layers.initial import Initial, check_initial, initial_weights
@@ -79,7 +79,8 @@ def conv(
 
     def fused(after):
         rectifies = after[0].kind in ("relu", "leaky_relu")
-        if bias and (after[0].kind == "max_pool" or (rectifies and pooled(after))):
+        pools = len(after) > rectifies and after[rectifies].kind == "max_pool"
+        if bias and pools:
             return _pooled_first(bare, after[rectifies], after[0] if rectifies else None), 1 + rectifies
         if not bias or after[0].kind != "relu" or jax.default_backend() == "cpu":
             return None
