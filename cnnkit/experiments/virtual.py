@@ -14,7 +14,8 @@ from cnnkit.parallel.fetch import RoundView, as_policy
 from cnnkit.train import round as rounds
 from cnnkit.train.clock import Clocks, Compiled
 from cnnkit.train.optim import Optimizer
-from cnnkit.train.round import Carry, Rules
+from cnnkit.train.round import Carry
+from cnnkit.train.rules import Rules
 from cnnkit.train.step import Plan, Source
 from cnnkit.train.task import Model, Sums, Task, epoch_key, init_key
 

@@ -10,7 +10,7 @@ from cnnkit.parallel.fetch import Policy, every
 from cnnkit.train import settings
 from cnnkit.train.clock import Clocks
 from cnnkit.train.control import Control
-from cnnkit.train.round import Rules
+from cnnkit.train.rules import Rules
 from cnnkit.train.solo import Solo
 from cnnkit.train.step import Source
 from cnnkit.train.team import Team

@@ -14,7 +14,8 @@ from cnnkit.parallel.stamp import after, stamp
 from cnnkit.parallel.workers import Workers
 from cnnkit.train import round as rounds
 from cnnkit.train.clock import Clocks, Compiled
-from cnnkit.train.round import AXIS, Rules
+from cnnkit.train.round import AXIS
+from cnnkit.train.rules import Rules
 from cnnkit.train.task import Task
 
 

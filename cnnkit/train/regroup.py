@@ -6,7 +6,8 @@ import jax
 import numpy as np
 
 from cnnkit.train import round as rounds
-from cnnkit.train.round import Carry, Common, Rules
+from cnnkit.train.round import Carry, Common
+from cnnkit.train.rules import Rules
 from cnnkit.train.task import Model, Sums, Task
 
 

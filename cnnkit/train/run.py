@@ -28,7 +28,7 @@ from cnnkit.train.evaluate import Judge, Oracle
 from cnnkit.train.facts import Facts
 from cnnkit.train.keeper import Keeper
 from cnnkit.train.optim import Optimizer, sgd
-from cnnkit.train.round import Rules
+from cnnkit.train.rules import Rules
 from cnnkit.train.standing import Setup, Standing
 from cnnkit.train.task import DTYPES, Model, Task
 from cnnkit.train.views import Views
@@ -57,7 +57,7 @@ class Run(Facts):
         workers: how many devices train together, over all processes; None takes all there are in a job of
             several processes, which the first Run joins (`cnnkit.workers.join`), else one.
         mode, delay, exchange, payload, momentum, outer, outer_lr, outer_momentum: how workers work
-            together, as in `cnnkit.train.round.Rules`.
+            together, as in `cnnkit.train.rules.Rules`.
         fetch: local steps of each worker between two exchanges: a policy from ``cnnkit.fetch``, a number, or
             its text.
         emulate: workers made slower than they are, from ``cnnkit.workers.emulate``.

@@ -15,7 +15,7 @@ from cnnkit.names import choose
 from cnnkit.parallel.fetch import Policy, RoundView, as_policy
 
 if TYPE_CHECKING:
-    from cnnkit.train.round import Rules
+    from cnnkit.train.rules import Rules
     from cnnkit.train.task import Task
 
 # What a checkpoint's numbers depend on; the rest may change when a run is gone on with.

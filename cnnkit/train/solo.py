@@ -13,7 +13,8 @@ from cnnkit.layers import in_loop
 from cnnkit.train import round as rounds
 from cnnkit.train.clock import Clocks, Compiled
 from cnnkit.train.control import Control, Scales
-from cnnkit.train.round import Carry, Rules
+from cnnkit.train.round import Carry
+from cnnkit.train.rules import Rules
 from cnnkit.train.step import Plan, Progress, Source, local_steps
 from cnnkit.train.task import Model, Sums, Task
 

@@ -13,7 +13,8 @@ from cnnkit.train.clock import Clocks, Compiled
 from cnnkit.train.control import Control, Scales, Turns
 from cnnkit.train.keeper import Keeper
 from cnnkit.train.regroup import like, regroup, settle
-from cnnkit.train.round import Carry, Rules
+from cnnkit.train.round import Carry
+from cnnkit.train.rules import Rules
 from cnnkit.train.solo import Solo
 from cnnkit.train.task import Model, Task, init_key
 

@@ -19,7 +19,8 @@ from cnnkit.train.control import Control, Scales
 from cnnkit.train.measure import Measured, waits
 from cnnkit.train.place import Place
 from cnnkit.train.programs import programs
-from cnnkit.train.round import Carry, Rules
+from cnnkit.train.round import Carry
+from cnnkit.train.rules import Rules
 from cnnkit.train.scheduled import Scheduled, communicate
 from cnnkit.train.step import Plan, Source
 from cnnkit.train.task import Model, Sums, Task
