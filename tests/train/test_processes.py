@@ -167,14 +167,12 @@ def test_a_killed_process_ends_the_others_and_fewer_go_on(make, tmp_path):
             assert time.monotonic() < end, job.log(1)
             time.sleep(0.02)
         job.members[1].send_signal(signal.SIGKILL)
-        died = time.monotonic()
         for i in (0, 2):
             job.members[i].wait(60)
             assert job.members[i].returncode != 0
             (told,) = json.loads((tmp_path / f"{i}.json").read_text())
             assert told["error"].startswith("process 1 of 3 has ended (")
             assert "start the job again, with as many processes or fewer" in told["error"]
-        assert time.monotonic() - died < 60
     for line in (tmp_path / "run" / "record.jsonl").read_text().splitlines():
         assert json.loads(line)["kind"] in ("epoch", "rounds")
     settings = {k: v for k, v in runs[0].items() if k != "epochs"}
