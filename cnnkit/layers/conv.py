@@ -7,10 +7,12 @@ import jax.numpy as jnp
 import numpy as np
 
 from cnnkit.layers.activate import rectify_kept, relu
-from cnnkit.layers.convolve import ALGORITHMS, convolve
+from cnnkit.layers.convolve import ALGORITHMS, convolve, direct
 from cnnkit.layers.dense import count, not_negative
+from cnnkit.layers.fold import folded, folds
 from cnnkit.layers.initial import Initial, check_initial, initial_weights
 from cnnkit.layers.layer import Apply, Layer, Shape, ShapeError, serial
+from cnnkit.layers.pool import largest
 from cnnkit.layers.product import Window, columns
 from cnnkit.layers.window import Padding, check_padding, need_image, out_size, pair, resolve, times, title
 from cnnkit.names import choose
@@ -66,21 +68,23 @@ def conv(
             params["b"] = jnp.zeros(kernels)
         return params, (), (*out_size(shape, size, stride, pads, dilation), features)
 
-    def bare(params, x, train):
-        """What the kernels give, and the bias that is to be added."""
-        pads = resolve(padding, x.shape[1:], size, stride, dilation)
+    def bare(params, x, train, pool=None):
+        """What the kernels give, or the largest of it where a layer pools; and the bias to be added, or None."""
+        window = Window(stride, resolve(padding, x.shape[1:], size, stride, dilation), dilation, groups)
         every = {name: (jnp.tile(p, groups) if tied else p).astype(x.dtype) for name, p in params.items()}
-        y = convolve(x, every["w"], Window(stride, pads, dilation, groups), algorithm, train)
-        return y, every.get("b", jnp.zeros((), x.dtype))
+        w, b = every["w"], every.get("b")
+        if pool and algorithm == "auto" and _pools_phases(pool, x.shape, w.shape, window):
+            return largest(folded(direct, x, w, window, (2, 2))), b
+        y = convolve(x, w, window, algorithm, train)
+        return pool.apply((), (), y, train=train)[0] if pool else y, b
 
     def apply(params, state, x, *, key=None, train=False):
         y, b = bare(params, x, train)
-        return y + b if bias else y, state
+        return y if b is None else y + b, state
 
     def fused(after):
         rectifies = after[0].kind in ("relu", "leaky_relu")
-        pools = len(after) > rectifies and after[rectifies].kind == "max_pool"
-        if bias and pools:
+        if len(after) > rectifies and after[rectifies].kind == "max_pool":
             return _pooled_first(bare, after[rectifies], after[0] if rectifies else None), 1 + rectifies
         if not bias or after[0].kind != "relu" or jax.default_backend() == "cpu":
             return None
@@ -135,11 +139,21 @@ def _pooled_first(bare: Callable, pool: Layer, rectifier: Layer | None) -> Apply
     """
 
     def apply(params, state, x, *, key=None, train=True):
-        y, b = bare(params, x, train)
-        y = pool.apply((), (), y, train=train)[0] + b
+        y, b = bare(params, x, train, pool)
+        y = y if b is None else y + b
         return y if rectifier is None else rectifier.apply((), (), y, train=train)[0], state
 
     return apply
+
+
+def _pools_phases(pool: Layer, image: Shape, kernel: Shape, window: Window) -> bool:
+    """Whether the convolution gives what is pooled side by side: four outputs a window, which share no output."""
+    if not pool.config["size"] == pool.config["stride"] == (2, 2):
+        return False
+    out = out_size(image[1:], (kernel[0], kernel[1]), window.stride, window.pads, window.dilation)
+    if any(map(any, resolve(pool.config["padding"], out, (2, 2), (2, 2)))):
+        return False
+    return folds(jax.default_backend(), image, kernel, window, (2, 2))
 
 
 def local(

@@ -7,6 +7,7 @@ import jax.numpy as jnp
 from jax import lax
 
 from cnnkit.layers.choice import Case, choose_algorithm
+from cnnkit.layers.fold import folded, folds
 from cnnkit.layers.loop import inside_loop
 from cnnkit.layers.product import Window, depthwise, product
 from cnnkit.layers.window import Shape, out_size
@@ -16,9 +17,12 @@ from cnnkit.layers.written import convolution, written
 def direct(x: jax.Array, w: jax.Array, window: Window) -> jax.Array:
     """x [B, H, W, C] convolved with w [h, w, C / groups, F] by XLA's or cuDNN's own convolution.
 
-    On a CPU the gradients are written out, to be fast inside of loops; kernels of one pixel are the matrix
-    products that they amount to, and kernels of one channel each are sums of products by element.
+    Pictures of few channels under wide strides are folded. On a CPU the gradients are written out, to be fast inside
+    of loops; kernels of one pixel are the matrix products that they amount to, and kernels of one channel each are
+    sums of products by element.
     """
+    if folds(jax.default_backend(), x.shape, w.shape, window):
+        return folded(direct, x, w, window)[..., 0, :]
     if jax.default_backend() != "cpu":
         return convolution(x, w, window)
     if (w.shape[:2] == (1, 1) and window.groups == 1) or depthwise(w, window):

@@ -153,12 +153,44 @@ def _first_maximum(x, size, stride, pads):
     wide = x
     if any(map(any, pads)):
         wide = jnp.pad(x, ((0, 0), *pads, (0, 0)), constant_values=-np.inf)
-    y, *others = taps(wide, size, stride)
+    return _first_of(taps(wide, size, stride))
+
+
+def _first_of(pixels):
+    """The largest of some arrays, element by element, and the number of the first that has it."""
+    y, *others = pixels
     place = jnp.zeros(y.shape, jnp.uint8)
     for i, tap in enumerate(others, 1):
         place = jnp.where(tap > y, jnp.uint8(i), place)
         y = jnp.maximum(y, tap)
     return y, place
+
+
+@jax.custom_vjp
+def largest(y: jax.Array) -> jax.Array:
+    """The maxima over the axis before the last; equal ones give the gradient to the first.
+
+    Args:
+        y: [B, H, W, n, C], the n pixels of each window side by side.
+
+    Returns:
+        [B, H, W, C]: what `max_pool` gives of the pixels in their places.
+    """
+    return _first_of([y[..., i, :] for i in range(y.shape[-2])])[0]
+
+
+def _largest_forward(y):
+    best, place = _first_of([y[..., i, :] for i in range(y.shape[-2])])
+    return best, (place, y[:0])  # of which the number of pixels is needed
+
+
+def _largest_backward(saved, dy):
+    place, none = saved
+    mine = jnp.arange(none.shape[-2], dtype=jnp.uint8)[:, None]
+    return (jnp.where(place[..., None, :] == mine, dy[..., None, :], 0),)
+
+
+largest.defvjp(_largest_forward, _largest_backward)
 
 
 def _spread(dy, place, size, image):

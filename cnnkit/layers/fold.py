@@ -1,0 +1,100 @@
+"""Convolutions over few channels, computed on folded images.
+
+The units that multiply matrices take channels by eights and by sixty-fours, and mostly idle over an image of three or
+a kernel of twenty. Folded, the pixels of a square stand side by side as channels: a window that moves by the square's
+side then moves by one, over more channels, and the outputs within a square become features of one window. Kernels
+get zeros where a window's pixels are not all of its squares', so the numbers are the same.
+"""
+
+from collections.abc import Callable
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+
+from cnnkit.layers.product import Window
+from cnnkit.layers.window import Pair, Shape, out_size
+
+_FEW = 4  # channels of a picture
+_ALIGNED = 8  # channels that a GPU reads in one piece
+_NARROW, _SLENDER = 64, 32  # features, and channels, that leave most of a GPU's matrix units idle
+
+
+def folds(backend: str, image: Shape, kernel: Shape, window: Window, phases: Pair = (1, 1)) -> bool:
+    """Whether the convolution had better be computed on folded images.
+
+    Args:
+        backend: ``"cpu"`` or ``"gpu"``.
+        image: [B, H, W, C].
+        kernel: [h, w, C, F].
+        window: how it moves.
+        phases: outputs that are wanted side by side, as a pooling over (2, 2) wants them.
+    """
+    (h, w, c, features), least = kernel, 3 if backend == "cpu" else 2
+    if window.groups > 1 or window.dilation != (1, 1) or image[3] != c:
+        return False
+    if phases == (1, 1):
+        return c <= _FEW and min(window.stride) >= least
+    return backend != "cpu" and c <= _SLENDER and features <= _NARROW and min(h, w) >= 3
+
+
+def folded(
+    convolve: Callable[[jax.Array, jax.Array, Window], jax.Array],
+    x: jax.Array,
+    w: jax.Array,
+    window: Window,
+    phases: Pair = (1, 1),
+) -> jax.Array:
+    """x convolved with w, [B, H' / p, W' / q, p · q, F]: outputs that fill no square are left out.
+
+    Args:
+        convolve: what computes the convolution of the folded image.
+        x: [B, H, W, C].
+        w: [h, w, C, F].
+        window: how it moves, with one group and no dilation.
+        phases: outputs (p, q) that stand side by side.
+    """
+    every = out_size(x.shape[1:], (w.shape[0], w.shape[1]), window.stride, window.pads)
+    out = [n // p for n, p in zip(every, phases)]
+    side = window.stride[0] * phases[0], window.stride[1] * phases[1]
+    last = [s * (p - 1) for s, p in zip(window.stride, phases)]  # where the last window of a square begins
+    cells = [-(-(k + more) // f) for k, more, f in zip(w.shape, last, side)]
+    rows, cols = (n + m - 1 for n, m in zip(out, cells))
+    (top, _), (left, _) = window.pads
+    edges = [
+        (0, 0, 0),
+        (top, rows * side[0] - x.shape[1] - top, 0),
+        (left, cols * side[1] - x.shape[2] - left, 0),
+        (0, 0, 0),
+    ]
+    image = _folded(lax.pad(x, jnp.zeros((), x.dtype), edges), side, 1)
+    kernels = [
+        _folded(_placed(w, (window.stride[0] * i, window.stride[1] * j), cells, side), side, 0)
+        for i in range(phases[0])
+        for j in range(phases[1])
+    ]
+    kernel = jnp.concatenate(kernels, -1)
+    if jax.default_backend() != "cpu":
+        more = -kernel.shape[2] % _ALIGNED
+        image, kernel = _widened(image, 3, more), _widened(kernel, 2, more)
+    y = convolve(image, kernel, Window((1, 1), ((0, 0), (0, 0))))
+    return y.reshape(len(x), *out, len(kernels), w.shape[3])
+
+
+def _widened(x, axis, more):
+    return jnp.pad(x, [(0, more if i == axis else 0) for i in range(x.ndim)]) if more else x
+
+
+def _placed(w, at, cells, side):
+    """The kernel among zeros, at a pixel of the squares that windows of all phases reach."""
+    around = [(i, m * f - k - i) for i, m, f, k in zip(at, cells, side, w.shape)]
+    return jnp.pad(w, (*around, (0, 0), (0, 0)))
+
+
+def _folded(x, side, axis):
+    """The pixels of each square side by side: the two axes from ``axis`` on divided by its sides, channels times both."""
+    before, (rows, cols, c), after = x.shape[:axis], x.shape[axis : axis + 3], x.shape[axis + 3 :]
+    (down, across), n = side, axis
+    y = x.reshape(*before, rows // down, down, cols // across, across, c, *after)
+    order = (*range(n), n, n + 2, n + 1, n + 3, *range(n + 4, y.ndim))
+    return y.transpose(order).reshape(*before, rows // down, cols // across, down * across * c, *after)

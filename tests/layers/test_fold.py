@@ -1,0 +1,158 @@
+"""Convolutions on folded images against the same ones on images as they are."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from cnnkit.layers import conv, leaky_relu, max_pool, relu, serial
+from cnnkit.layers.convolve import direct
+from cnnkit.layers.fold import folded, folds
+from cnnkit.layers.pool import largest
+from cnnkit.layers.product import Window
+from tests import reference
+
+NONE = ((0, 0), (0, 0))
+# image, kernel, stride, pads, phases: pixels left over, sides cut off, windows that begin outside, one row alone.
+CASES = {
+    "a stem": ((11, 9), (7, 7), (2, 2), ((3, 3), (3, 3)), (1, 1)),
+    "wide strides": ((23, 23), (11, 11), (4, 4), NONE, (1, 1)),
+    "patches": ((9, 8), (4, 4), (4, 4), NONE, (1, 1)),
+    "a stride beyond the kernel": ((9, 10), (2, 1), (3, 2), ((1, 0), (0, 0)), (1, 1)),
+    "unequal strides": ((8, 9), (3, 5), (1, 3), ((0, 2), (1, 0)), (1, 1)),
+    "pooled": ((8, 8), (5, 5), (1, 1), NONE, (2, 2)),
+    "pooled, one left over": ((7, 9), (3, 3), (1, 1), ((1, 1), (1, 1)), (2, 2)),
+    "pooled, even kernel": ((8, 7), (4, 2), (1, 1), ((2, 0), (0, 1)), (2, 2)),
+    "pooled under strides": ((12, 13), (3, 3), (2, 2), ((1, 1), (1, 1)), (2, 2)),
+    "rows in threes": ((9, 5), (3, 1), (1, 1), ((1, 1), (0, 0)), (3, 1)),
+}
+
+
+def drawn(*shape, seed=0):
+    return np.random.default_rng([seed, *shape]).standard_normal(shape)
+
+
+@pytest.mark.parametrize(
+    ("case", "backend"),
+    [*((case, "gpu") for case in CASES), ("a stem", "cpu"), ("pooled, even kernel", "cpu")],
+)
+def test_a_folded_convolution_is_the_convolution(case, backend, monkeypatch):
+    size, kernel, stride, pads, phases = CASES[case]
+    x, w = drawn(2, *size, 3), drawn(*kernel, 3, 5)
+    y = reference.conv(x, w, stride, pads, (1, 1), 1)
+    rows, cols = (n // p for n, p in zip(y.shape[1:3], phases, strict=True))
+    y = y[:, : rows * phases[0], : cols * phases[1]]
+    side_by_side = y.reshape(2, rows, phases[0], cols, phases[1], 5).transpose(0, 1, 3, 2, 4, 5)
+    side_by_side = side_by_side.reshape(2, rows, cols, -1, 5)
+    monkeypatch.setattr(jax, "default_backend", lambda: backend)
+    channels = []
+
+    def convolve(x, w, window):
+        channels.append(x.shape[-1])
+        return jax.lax.conv_general_dilated(
+            x, w, window.stride, window.pads, dimension_numbers=("NHWC", "HWIO", "NHWC")
+        )
+
+    @jax.jit
+    def both(x, w, dy):
+        z, back = jax.vjp(lambda x, w: folded(convolve, x, w, Window(stride, pads), phases), x, w)
+        return z, *back(dy)
+
+    dy = drawn(*side_by_side.shape, seed=1)
+    z, dx, dw = both(jnp.float32(x), jnp.float32(w), jnp.float32(dy))
+    np.testing.assert_allclose(z, side_by_side, atol=2e-5)
+    square = 3 * stride[0] * phases[0] * stride[1] * phases[1]
+    assert channels == [square if backend == "cpu" else -(-square // 8) * 8]
+    # The convolution is linear in the image and in the kernel: ⟨dy, conv(x + d, w)⟩ has an exact difference.
+    far_x, far_w = drawn(*x.shape, seed=2), drawn(*w.shape, seed=3)
+    unfolded = dy.reshape(2, rows, cols, *phases, 5).transpose(0, 1, 3, 2, 4, 5).reshape(y.shape)
+    cut = lambda y: y[:, : rows * phases[0], : cols * phases[1]]
+    along_x = (unfolded * cut(reference.conv(far_x, w, stride, pads, (1, 1), 1))).sum()
+    along_w = (unfolded * cut(reference.conv(x, far_w, stride, pads, (1, 1), 1))).sum()
+    np.testing.assert_allclose((np.float64(dx) * far_x).sum(), along_x, atol=5e-4)
+    np.testing.assert_allclose((np.float64(dw) * far_w).sum(), along_w, atol=5e-4)
+
+
+def test_the_largest_side_by_side_is_what_pooling_gives_and_the_first_has_its_gradient():
+    x = jnp.asarray(np.random.default_rng(0).integers(-2, 2, (3, 6, 4, 5)), jnp.float32)  # many are equal
+    x = x.at[0, 0, 0, 0].set(jnp.nan)
+    pool = lambda x: max_pool(2).apply((), (), x)[0]
+
+    def beside(x):
+        y = x.reshape(3, 3, 2, 2, 2, 5).transpose(0, 1, 3, 2, 4, 5)
+        return largest(y.reshape(3, 3, 2, 4, 5))
+
+    dy = jnp.asarray(drawn(3, 3, 2, 5), jnp.float32)
+    for function in (pool, beside):
+        y, back = jax.vjp(function, x)
+        if function is pool:
+            known = y, back(dy)[0]
+    np.testing.assert_array_equal(y, known[0])
+    np.testing.assert_array_equal(back(dy)[0], known[1])
+
+
+def kernels(function, *args):
+    """[h, w, C, F] of the convolutions of the forward pass, in their order."""
+    found = []
+
+    def walk(jaxpr):
+        for eqn in jaxpr.eqns:
+            if eqn.primitive.name == "conv_general_dilated":
+                found.append(eqn.invars[1].aval.shape)
+            for inner in jax.tree.leaves(list(eqn.params.values())):
+                inner = getattr(inner, "jaxpr", inner)
+                if hasattr(inner, "eqns"):
+                    walk(inner)
+
+    walk(jax.make_jaxpr(function)(*args).jaxpr)
+    return found
+
+
+@pytest.mark.parametrize("act", [None, relu(), leaky_relu(0.1)], ids=["alone", "relu", "leaky"])
+def test_a_gpu_folds_narrow_convolutions_whose_largest_alone_are_wanted(act, monkeypatch):
+    between = [act] if act else []
+    net = serial(
+        conv(6, 5), *between, max_pool(2),
+        conv(5, 3, padding=1, bias=False), *between, max_pool(2, padding="clip"),
+        conv(4, 3, padding=1), *between, max_pool(2),
+    )  # fmt: skip
+    params, state, _ = net.init(jax.random.key(0), (22, 20, 3))  # 18 and 16; 9 and 8; 5 and 4
+    params = jax.tree.map(lambda w: w + 0.1 if w.ndim == 1 else w, params)
+    x = jax.random.normal(jax.random.key(1), (2, 22, 20, 3))
+    loss = lambda params, x: (net.apply(params, state, x, train=True)[0] ** 2).sum()
+    plain = jax.jit(jax.value_and_grad(loss, (0, 1)))(params, x)
+    monkeypatch.setattr(jax, "default_backend", lambda: "gpu")
+    # The second pools a row that is not there: its windows are not all whole.
+    assert kernels(loss, params, x) == [(3, 3, 16, 24), (3, 3, 6, 5), (2, 2, 24, 16)]
+    jax.tree.map(
+        lambda a, b: np.testing.assert_allclose(a, b, atol=1e-4, rtol=1e-4),
+        jax.jit(jax.value_and_grad(lambda *both: loss(*both), (0, 1)))(params, x),
+        plain,
+    )
+
+
+def test_who_names_an_algorithm_gets_it(monkeypatch):
+    monkeypatch.setattr(jax, "default_backend", lambda: "gpu")
+    net = serial(conv(6, 5, algorithm="direct"), max_pool(2))
+    params, state, _ = net.init(jax.random.key(0), (8, 8, 1))
+    apply = lambda x: net.apply(params, state, x, train=True)[0]
+    assert kernels(apply, jnp.ones((2, 8, 8, 1))) == [(5, 5, 1, 6)]
+
+
+def test_pictures_under_wide_strides_are_folded_and_nothing_else():
+    stem = ((256, 224, 224, 3), (7, 7, 3, 64), Window((2, 2), ((3, 3), (3, 3))))
+    wide = ((256, 224, 224, 3), (11, 11, 3, 96), Window((4, 4), NONE))
+    inner = ((256, 56, 56, 64), (3, 3, 64, 128), Window((2, 2), ((1, 1), (1, 1))))
+    plain = ((256, 32, 32, 3), (3, 3, 3, 64), Window((1, 1), NONE))
+    far = ((256, 32, 32, 3), (3, 3, 3, 64), Window((4, 4), NONE, dilation=(2, 2)))
+    grouped = ((256, 32, 32, 4), (3, 3, 1, 64), Window((4, 4), NONE, groups=4))
+    cases = (stem, wide, inner, plain, far, grouped)
+    assert [folds("gpu", *case) for case in cases] == [True, True, False, False, False, False]
+    assert [folds("cpu", *case) for case in cases] == [False, True, False, False, False, False]
+    narrow = ((2000, 31, 31, 24), (3, 3, 24, 64), Window((1, 1), ((1, 1), (1, 1))))
+    broad = ((2000, 15, 15, 64), (3, 3, 64, 256), Window((1, 1), ((1, 1), (1, 1))))
+    single = ((2000, 15, 15, 16), (1, 1, 16, 16), Window((1, 1), NONE))
+    assert [folds("gpu", *case, (2, 2)) for case in (narrow, broad, single)] == [True, False, False]
+    assert not folds("cpu", *narrow, (2, 2))
+    x, w = jnp.ones((2, 23, 23, 3)), jnp.ones((11, 11, 3, 8))
+    assert kernels(lambda x: direct(x, w, Window((4, 4), NONE)), x) == [(3, 3, 48, 8)]
