@@ -12,6 +12,7 @@ from jax import lax
 import cnnkit.augment as augment
 from cnnkit import layers, losses
 from cnnkit.layers import pool as pools
+from cnnkit.layers.convolve import matmul
 from cnnkit.layers.fold import folded
 from cnnkit.layers.product import Window
 from cnnkit.layers.written import convolution, written
@@ -78,7 +79,8 @@ def convolutions(small: bool) -> Iterator[tuple]:
 
 
 # batch, image, channels, features, kernel, stride, padding, whether 2×2 are pooled: LeNet, CUDA-CNN's MNIST network,
-# fast94, the stems of ResNet-18 and AlexNet and of a network that plays, and some that are not as narrow.
+# fast94, the stems of ResNet-18 and AlexNet and of a network that plays, first layers of VGG-16 and of the MNIST
+# networks without pooling, and some that are not as narrow.
 NARROW = [
     (2048, 28, 1, 20, 5, 1, 0, True),
     (2048, 12, 20, 50, 5, 1, 0, True),
@@ -93,11 +95,14 @@ NARROW = [
     (512, 96, 3, 32, 7, 3, 0, False),
     (512, 64, 3, 32, 3, 2, 1, False),
     (512, 56, 16, 32, 3, 2, 1, False),
+    (256, 224, 3, 64, 3, 1, 1, False),
+    (2000, 28, 1, 32, 3, 1, 0, False),
+    (2000, 28, 1, 32, 5, 1, 0, False),
 ]
 
 
-def folding(small: bool) -> Iterator[tuple]:
-    """Convolutions over few channels, as they are and on folded images: forward, and the gradients that are needed."""
+def narrow(small: bool) -> Iterator[tuple]:
+    """Convolutions over few channels, as they are, folded, and as products: forward, and the gradients that are needed."""
     plain = written if jax.default_backend() == "cpu" else convolution
     for batch, side, channels, features, kernel, stride, pad, pooled in NARROW[:1] if small else NARROW:
         # A CPU's mini-batches are small; and a network's first layer needs no gradient of its image.
@@ -105,23 +110,24 @@ def folding(small: bool) -> Iterator[tuple]:
         x = _draw(2 if small else batch, side, side, channels)
         w = _draw(kernel, kernel, channels, features, seed=1)
         window = Window((stride, stride), ((pad, pad), (pad, pad)))
-        ways = {
-            "plain": lambda w, x, window=window: plain(x, w, window),
-            "folded": lambda w, x, window=window: folded(plain, x, w, window)[..., 0, :],
-        }
-        if pooled:
-            ways = {
-                "plain": lambda w, x, window=window: _applied(layers.max_pool(2))(plain(x, w, window)),
-                "folded": lambda w, x, window=window: pools.largest(folded(plain, x, w, window, (2, 2))),
-            }
         out = (side + 2 * pad - kernel) // stride + 1
         flops = (1 + inputs) * 2 * len(x) * out**2 * features * channels * kernel**2
         moved = x.dtype.itemsize * (
             (1 + inputs) * x.size + 2 * len(x) * out**2 * features / (4 if pooled else 1)
         )
         name = f"conv {kernel}×{kernel}/{stride}{', pool' * pooled} {channels}→{features} at {side}², batch {batch}"
-        for way, function in ways.items():
+        for way, convolved in (("plain", plain), ("matmul", matmul)):
+            function = lambda w, x, window=window, convolved=convolved: convolved(x, w, window)
+            if pooled:
+                function = lambda w, x, inner=function: _applied(layers.max_pool(2))(inner(w, x))
             yield f"{name}, {way}", both(function, inputs), (w, x), (flops, moved)
+        if pooled or stride > 1:
+            pick = pools.largest if pooled else lambda y: y[..., 0, :]
+            phases = (2, 2) if pooled else (1, 1)
+            function = lambda w, x, window=window, phases=phases, pick=pick: pick(
+                folded(plain, x, w, window, phases)
+            )
+            yield f"{name}, folded", both(function, inputs), (w, x), (flops, moved)
 
 
 def pooling(small: bool) -> Iterator[tuple]:
@@ -190,7 +196,7 @@ def augmentation(small: bool) -> Iterator[tuple]:
 
 GROUPS = {
     "conv": convolutions,
-    "narrow": folding,
+    "narrow": narrow,
     "pool": pooling,
     "pointwise": pointwise,
     "augment": augmentation,
