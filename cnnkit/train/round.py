@@ -228,7 +228,8 @@ def merge(
             params, velocity = _if_any(total, (params, velocity), (model.params, common.velocity))
     else:
         params = _plus(model.params, mean.params)
-    opt = model.opt
+    # Their velocity, and what rounding took from them before, would move frozen layers on.
+    params, opt = task.held(model.params, params), model.opt
     if rules.momentum == "average":
         opt = jax.tree.map(_like, model.opt, mean.opt)
         if rules.delay:
@@ -353,3 +354,26 @@ def settled(task: Task, rules: Rules, carry: Carry, lr: Any, momentum: Any) -> C
         return carry.common
     mean, total, _ = exchanged(rules, carry.own.change, carry.own._replace(error=()))
     return merge(task, rules, carry.common, mean, total, lr, momentum)
+
+
+def arrived(
+    task: Task, rules: Rules, carry: Carry, lr: Any, momentum: Any, layers: Any
+) -> tuple[tuple[Any, ...], Model]:
+    """What is still on its way arrives at so many of the first layers, before they are frozen.
+
+    Args:
+        task: as it was when that was made.
+        layers: int32.
+
+    Returns:
+        (what is common of all layers' parameters, the worker's change without those of the first layers).
+    """
+    model, change = carry.common.model, carry.own.change
+    params = settled(task, rules, carry, lr, momentum).model.params
+
+    def first(new, old):
+        pick = lambda i: lambda n, o: jnp.where(i < layers, n, o)
+        return tuple(jax.tree.map(pick(i), *layer) for i, layer in enumerate(zip(new, old, strict=True)))
+
+    nothing = jax.tree.map(jnp.zeros_like, change.params)
+    return first(params, model.params), change._replace(params=first(nothing, change.params))
