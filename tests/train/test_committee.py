@@ -198,8 +198,8 @@ def test_members_may_differ_in_what_they_freeze_but_not_side_by_side(digits, set
     message = "freeze=((1, 1),) is for a Run; at_once, as for member 1, has one program for all epochs"
     with pytest.raises(ValueError, match=re.escape(message)):
         committee([net(), freezing], digits, folder=tmp_path, at_once=2, say=pytest.fail, **settings)
+    crowd = {"net": net(4), "workers": 99}
     with pytest.raises(ValueError, match="devices"):
-        crowd = {"net": net(4), "workers": 99}
         committee([net(), crowd], digits, folder=tmp_path, at_once=2, say=pytest.fail, **settings)
     with pytest.raises(ValueError, match="at_once is 0; it must be a whole number"):
         committee([net()], digits, folder=tmp_path, at_once=0, say=pytest.fail, **settings)
