@@ -16,7 +16,8 @@ from cnnkit.parallel.workers import Workers
 from cnnkit.train import round as rounds
 from cnnkit.train.clock import Clocks, Compiled
 from cnnkit.train.control import Control, Scales
-from cnnkit.train.measure import Measured, waits
+from cnnkit.train.learned import waits
+from cnnkit.train.measure import Measured
 from cnnkit.train.place import Place
 from cnnkit.train.programs import programs
 from cnnkit.train.round import Carry
