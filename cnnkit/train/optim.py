@@ -65,7 +65,7 @@ class Optimizer:
         return {"name": self.name, **self.config, "schedule": schedule}
 
 
-def sgd(lr: Schedule | float = 0.05, *, momentum: float = 0.9, nesterov: bool = False) -> Optimizer:
+def sgd(lr: Schedule | float = 0.01, *, momentum: float = 0.9, nesterov: bool = False) -> Optimizer:
     """Stochastic gradient descent: v ← m·v + g; w ← w − lr·v (Nesterov: w ← w − lr·(g + m·v)).
 
     Args:

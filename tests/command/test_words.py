@@ -18,7 +18,7 @@ def test_a_call_is_a_known_name_with_plain_arguments():
 
 
 def test_an_optimizer_is_its_name_or_a_call_and_takes_a_number_or_a_schedule():
-    assert words.optimizer("sgd", None).describe() == words.optimizer("sgd()", "0.05").describe()
+    assert words.optimizer("sgd", None).describe() == words.optimizer("sgd()", "0.01").describe()
     made = words.optimizer("muon(momentum=0.8)", "cosine(0.2, warmup=2)").describe()
     assert (made["name"], made["momentum"]) == ("muon", 0.8)
     assert made["schedule"] == {"name": "cosine", "peak": 0.2, "warmup": 2, "final": 0.0}
