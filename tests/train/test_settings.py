@@ -70,7 +70,7 @@ def test_what_changes_on_the_way_identifies_a_run(digits, one, other):
 
 
 def test_a_folder_is_not_gone_on_with_by_another_freeze(digits, tmp_path):
-    write_config(tmp_path, config(digits, freeze=[(1, 1)]))
+    Run(net(), digits, folder=tmp_path, freeze=[(1, 1)]).save()
     with pytest.raises(
         ValueError, match=re.escape("holds another run: freeze was [[1, 1]], is []. Give the same")
     ):
