@@ -29,7 +29,8 @@ from cnnkit.layers.convolve import ALGORITHMS, Window, case
 TABLE = Path(cnnkit.layers.__file__).parent / "conv_table.json"
 
 # batch, image, channels, features, kernel, padding, stride, groups: the layers of LeNet, CUDA-CNN's and Purine's networks,
-# ResNet's three kinds, a depth-wise layer, large kernels, and a batch of one.
+# ResNet's three kinds, a depth-wise layer, large kernels, those with wide strides of AlexNet's and ResNet's first layers and of
+# a network that plays, and a batch of one.
 GRID = [
     (128, 28, 1, 20, 5, 0, 1, 1),
     (128, 12, 20, 50, 5, 0, 1, 1),
@@ -49,6 +50,10 @@ GRID = [
     (32, 32, 32, 32, 3, 1, 1, 32),
     (16, 32, 16, 16, 11, 5, 1, 1),
     (16, 32, 16, 16, 21, 10, 1, 1),
+    (16, 64, 16, 32, 9, 4, 2, 1),
+    (8, 224, 3, 96, 11, 0, 4, 1),
+    (8, 224, 3, 64, 7, 3, 2, 1),
+    (32, 84, 4, 32, 8, 0, 4, 1),
     (1, 64, 16, 32, 3, 1, 1, 1),
 ]
 ENOUGH = 0.05  # seconds of work to a repetition, at most

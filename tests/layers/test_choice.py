@@ -95,3 +95,17 @@ def test_a_gpus_rows_come_out_of_what_the_layers_benchmark_measured():
     for row in rows:
         assert shape.items() <= row.items()
         assert (row["backend"], row["gradient"], row["ms"]) == ("gpu", True, {"direct": 1.5, "fft": 9.0})
+
+
+def test_wide_strides_are_not_left_to_the_fourier_transform():
+    """It computes every place of the window, of which they leave most out."""
+    for batch, side, channels, features, kernel, stride in (
+        (128, 224, 3, 96, 11, 4),
+        (64, 224, 3, 64, 7, 2),
+        (32, 84, 4, 32, 8, 4),
+        (64, 64, 32, 64, 9, 2),
+    ):
+        for loop in (False, True):
+            for gradient in (False, True):
+                sizes = (batch, side, side, channels, features, kernel**2, stride**2, 1)
+                assert choose_algorithm(Case("cpu", loop, gradient, *sizes)) != "fft"

@@ -139,7 +139,7 @@ def test_who_names_an_algorithm_gets_it(monkeypatch):
     assert kernels(apply, jnp.ones((2, 8, 8, 1))) == [(5, 5, 1, 6)]
 
 
-def test_pictures_under_wide_strides_are_folded_and_nothing_else():
+def test_pictures_under_wide_strides_are_folded_and_nothing_else(monkeypatch):
     stem = ((256, 224, 224, 3), (7, 7, 3, 64), Window((2, 2), ((3, 3), (3, 3))))
     wide = ((256, 224, 224, 3), (11, 11, 3, 96), Window((4, 4), NONE))
     inner = ((256, 56, 56, 64), (3, 3, 64, 128), Window((2, 2), ((1, 1), (1, 1))))
@@ -148,11 +148,12 @@ def test_pictures_under_wide_strides_are_folded_and_nothing_else():
     grouped = ((256, 32, 32, 4), (3, 3, 1, 64), Window((4, 4), NONE, groups=4))
     cases = (stem, wide, inner, plain, far, grouped)
     assert [folds("gpu", *case) for case in cases] == [True, True, False, False, False, False]
-    assert [folds("cpu", *case) for case in cases] == [False, True, False, False, False, False]
+    assert not any(folds("cpu", *case) for case in cases)
     narrow = ((2000, 31, 31, 24), (3, 3, 24, 64), Window((1, 1), ((1, 1), (1, 1))))
     broad = ((2000, 15, 15, 64), (3, 3, 64, 256), Window((1, 1), ((1, 1), (1, 1))))
     single = ((2000, 15, 15, 16), (1, 1, 16, 16), Window((1, 1), NONE))
     assert [folds("gpu", *case, (2, 2)) for case in (narrow, broad, single)] == [True, False, False]
     assert not folds("cpu", *narrow, (2, 2))
     x, w = jnp.ones((2, 23, 23, 3)), jnp.ones((11, 11, 3, 8))
+    monkeypatch.setattr(jax, "default_backend", lambda: "gpu")
     assert kernels(lambda x: direct(x, w, Window((4, 4), NONE)), x) == [(3, 3, 48, 8)]
