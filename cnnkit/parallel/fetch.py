@@ -304,6 +304,11 @@ def as_policy(fetch: Policy | int | str) -> Policy:
     """
     if isinstance(fetch, Policy):
         return fetch
+    if callable(fetch):
+        raise ValueError(
+            f"fetch is {getattr(fetch, '__name__', fetch)}, which is no policy: derive a class from "
+            "cnnkit.parallel.policy.Policy whose __call__(view) gives the steps of each worker, and give an object of it"
+        )
     return parse(fetch) if isinstance(fetch, str) else every(fetch)
 
 

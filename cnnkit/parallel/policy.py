@@ -3,7 +3,7 @@
 import dataclasses
 import itertools
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -104,7 +104,8 @@ class Policy:
     def describe(self) -> str:
         """The policy as text that `parse` reads back."""
         shown, by_place = [], True
-        for field in dataclasses.fields(self):  # type: ignore[arg-type]
+        fields: Sequence[Any] = dataclasses.fields(self) if dataclasses.is_dataclass(self) else ()
+        for field in fields:
             value = getattr(self, field.name)
             usual = value == field.default
             by_place = by_place and not field.kw_only and not usual
@@ -113,6 +114,25 @@ class Policy:
             elif not usual:
                 shown.append(f"{field.name}={_text(value)}")
         return f"{type(self).__name__}({', '.join(shown)})"
+
+
+def ask(policy: Callable[[RoundView], Any], view: RoundView) -> np.ndarray:
+    """What a policy asks for, float64 [W], held against being numbers of steps.
+
+    Raises:
+        ValueError: it is not one number from 0 on for each worker; the text shows what it is.
+    """
+    said = policy(view)
+    try:
+        wanted = np.asarray(said, np.float64)
+    except (TypeError, ValueError):
+        wanted = np.array(np.nan)
+    if wanted.shape != (view.workers,) or not (np.isfinite(wanted) & (wanted >= 0)).all():
+        raise ValueError(
+            f"fetch: {type(policy).__name__} asks for {said!r} in round {view.round}; for {view.workers} workers "
+            "that must be as many numbers of mini-batches, each at least 1"
+        )
+    return wanted
 
 
 def _text(value: Any) -> str:

@@ -39,6 +39,7 @@ class Keeper:
             )
         self.record = Record(folder)
         self.writes = writes
+        self._known = self._mark()
 
     def facts(self) -> dict[str, Any] | None:
         """Of the last checkpoint, None where there is none."""
@@ -60,13 +61,30 @@ class Keeper:
     def _path(self) -> Path:
         return (self.folder or Path()) / checkpoint.NAME
 
+    def _mark(self) -> tuple[int, ...] | None:
+        """What tells the checkpoint that lies there from any other, None where there is none."""
+        try:
+            found = self._path.stat() if self.folder is not None else None
+        except OSError:
+            return None
+        return found and (found.st_ino, found.st_mtime_ns, found.st_size)
+
     @contextmanager
     def locked(self) -> Iterator[None]:
-        """Hold the folder against other runs, its settings written."""
+        """Hold the folder against other runs, its settings written.
+
+        Raises:
+            RuntimeError: another run wrote a checkpoint there since this one was made or last wrote its own.
+        """
         if self.folder is None or not self.writes:
             yield
             return
         with Lock(self.folder):
+            if (there := self._mark()) is not None and there != self._known:
+                raise RuntimeError(
+                    f"another run has trained in {self.folder} since this one last stood there, and would be lost: make "
+                    "the run anew with the same settings, or read it by Run.load(), to go on from where that one ended"
+                )
             check_writable(self.folder)
             write_config(self.folder, self.config)
             self.record.flush()
@@ -91,6 +109,7 @@ class Keeper:
         self._saved_at = time.monotonic()
         if self.folder is not None and self.writes:
             checkpoint.write(self.folder, tree, {"cnnkit": cnnkit.__version__, **facts})
+            self._known = self._mark()
 
     def copy(self, folder: Path, tree: Any, facts: dict[str, Any]) -> Path:
         """The whole run as it stands, into another folder.

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from cnnkit.train.control import Scales
+from cnnkit.train.learned import Learned
 
 COLUMNS = ("step_seconds", "exchange_seconds", "stop", "save", "lr_scale", "fetch_scale")
 KEPT = 5  # measurements whose median counts, so that one bad one changes nothing
@@ -29,9 +30,10 @@ class Measured:
         self.workers, self.local = workers, tuple(local)
         self._phases: dict[int, deque[tuple[float, int]]] = {w: deque(maxlen=KEPT) for w in self.local}
         self._alone: deque[float] = deque(maxlen=KEPT)  # exchanges timed by themselves
-        self._learned: deque[float] = deque(
-            maxlen=KEPT
-        )  # and as they were in rounds, which count where there are some
+        self._learned, self._told = (
+            Learned(),
+            1.0,
+        )  # what rounds tell, which counts more; the stretch that all know of
         self.step_seconds = np.full(workers, np.nan)
         self.exchange_seconds: float | None = None
         self.stop = self.save = False
@@ -79,8 +81,9 @@ class Measured:
 
     def tell(self, stop: bool, save: bool, scales: Scales) -> np.ndarray:
         """What this process has to say, float32 [local workers, 6]; 0 where nothing is known."""
-        exchange = median(self._learned or self._alone or [0.0])
-        step = [_a_step(self._phases[w]) for w in self.local]
+        exchange = self._learned.exchange or median(self._alone or [0.0])
+        self._told = self._learned.stretch
+        step = [self._told * _a_step(self._phases[w]) for w in self.local]
         return np.array([[s, exchange, stop, save, *scales] for s in step], np.float32)
 
     def hear(self, told: np.ndarray) -> None:
@@ -126,31 +129,21 @@ class Measured:
         }
 
     def _learn(self, counts: np.ndarray, seconds: float, delay: int) -> None:
-        """What a round takes beyond its longest local phase is the exchange, with all that comes along with it.
+        """Learn what a round takes beyond its longest local phase.
 
         By itself an exchange can be shorter: beside a local phase both slow each other down, and whatever
         else a round costs no look at the clock inside the program can see.
         """
         if self.speeds is None:
             return
-        took, phase = seconds / len(counts), float((counts * self.step_seconds).max(1).mean())
-        if not delay:
-            self._learned.append(max(took - phase, 1e-6))
-        elif waits(took, phase):
-            self._learned.append(took)
-        elif self.exchange_seconds is not None and phase < self.exchange_seconds:
-            self._learned.append(phase)  # it ended within the phase
+        phase = float((counts * self.step_seconds).max(1).mean()) / self._told
+        self._learned.add(phase, seconds / len(counts), delay, self.exchange_seconds)
 
     def round_seconds(self, counts: np.ndarray) -> float | None:
         """What a round of these local steps should take, None while that is unknown."""
         if self.speeds is None:
             return None
         return float((counts * self.step_seconds).max()) + (self.exchange_seconds or 0.0)
-
-
-def waits(took: float, phase: float) -> bool:
-    """Whether a round with delay that took so many seconds waited for its exchange after its local phase."""
-    return took > 1.02 * phase
 
 
 def _a_step(phases: Sequence[tuple[float, int]]) -> float:

@@ -168,6 +168,7 @@ class Run(Facts):
         self._oracle = Oracle(task, self.clocks)
         self._trainer: threading.Thread | None = None
         self._thread: threading.Thread | None = None
+        self._taken = threading.Lock()  # by a training
         self._failure: BaseException | None = None
 
     def fit(self, epochs: int | None = None, panel: bool | None = None) -> "Run":
@@ -185,17 +186,18 @@ class Run(Facts):
             Diverged: a loss was not finite.
             OSError: the folder cannot be written; the training stays in memory.
         """
+        watcher = self._watcher(panel)
         self._ready(epochs)
         with self.control.interrupts():
-            self._train(self._watcher(panel))
+            self._train(watcher)
         if self.control.interrupted:
             raise KeyboardInterrupt(f"stopped at epoch {self.epochs_done:.2f}; fit() goes on from there")
         return self
 
     def start(self, epochs: int | None = None, panel: bool | None = None) -> "Run":
         """Train in the background and return at once; `wait` joins, `stop`, `pause` and `resume` steer."""
-        self._ready(epochs)
         watcher = self._watcher(panel)
+        self._ready(epochs)
         self._failure = None
 
         def work():
@@ -349,14 +351,23 @@ class Run(Facts):
             loop.train(self, watcher)
         finally:
             self._trainer = None
+            self._taken.release()
 
     def _ready(self, epochs: int | None) -> None:
-        if self._thread is not None and self._thread.is_alive():
-            raise RuntimeError("the run already trains in the background; wait() for it, or stop() it first")
-        if epochs is not None:
-            self._setup.epochs = self.config["epochs"] = settings.count("epochs", epochs)
-        self._lead()
-        self.standing.recover()
+        """Take the run for one training; `_train` gives it free again."""
+        if not self._taken.acquire(blocking=False):
+            where = (
+                "the background" if self._thread is not None and self._thread.is_alive() else "another thread"
+            )
+            raise RuntimeError(f"the run already trains in {where}; wait() for it, or stop() it first")
+        try:
+            if epochs is not None:
+                self._setup.epochs = self.config["epochs"] = settings.count("epochs", epochs)
+            self._lead()
+            self.standing.recover()
+        except BaseException:
+            self._taken.release()
+            raise
         self.control.clear()
         self.phase = "train"
 

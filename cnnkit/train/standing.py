@@ -56,7 +56,7 @@ class Standing:
         self._engine: Any = None
         self._at_rest: Model | None = None
         self._drawn: Compiled | None = None
-        self._certain = True
+        self._certain, self._ended = True, False
         if (facts := keeper.facts()) is not None:
             self.epoch, self.position = facts["epoch"], facts["position"]
             control.scales = Scales(*facts["scales"])
@@ -102,7 +102,7 @@ class Standing:
     def restart(self, keeper: Keeper) -> None:
         """Stand at the beginning, with clocks at 0 and the model drawn by the setup's seed."""
         self.keeper, self.epoch, self.position = keeper, 0, 0
-        self._at_rest, self._certain = None, True
+        self._at_rest, self._certain, self._ended = None, True, False
         self.clocks.reset()
         if not isinstance(self._engine, Solo):
             self._engine = None if self._engine is None else self._engine.close()
@@ -125,7 +125,16 @@ class Standing:
             self._certain = True
 
     def recover(self) -> None:
-        """After an end within a dispatch, when what is on the device may be lost: stand at the last checkpoint."""
+        """After an end within a dispatch, when what is on the device may be lost: stand at the last checkpoint.
+
+        Raises:
+            RuntimeError: the training diverged, and there is no checkpoint to stand at.
+        """
+        if self._ended:
+            raise RuntimeError(
+                "this training has diverged, and no checkpoint was kept to go on from: run.model has the weights from "
+                "before; make another Run, with a lower rate or with warm-up"
+            )
         if self._certain:
             return
         self._engine.close()
@@ -159,11 +168,11 @@ class Standing:
 
     def go_back(self) -> str:
         """Return to the last checkpoint if there is one; what was kept, in words."""
-        if self.keeper.folder is None:
-            return "No checkpoint was kept, for want of a folder=."
-        content = self._content()
+        content = None if self.keeper.folder is None else self._content()
         if content is None:
-            return "There was no checkpoint yet."
+            self._ended = True
+            why = "for want of a folder=" if self.keeper.folder is None else "as its time had not come"
+            return f"No checkpoint was kept, {why}; run.model has the weights from before."
         with self.turns:
             self._restore(self.engine, content)
         return f"The run is back at its checkpoint of epoch {self.epochs_done:.2f} in {self.keeper.folder}."

@@ -10,13 +10,15 @@ import numpy as np
 from cnnkit.data import shares, starts
 from cnnkit.graph import Graph, Timeline
 from cnnkit.parallel.fetch import RoundView, every
+from cnnkit.parallel.policy import ask
 from cnnkit.parallel.stamp import seconds as seconds_between
 from cnnkit.parallel.traffic import sent_bytes
 from cnnkit.parallel.workers import Workers
 from cnnkit.train import round as rounds
 from cnnkit.train.clock import Clocks, Compiled
 from cnnkit.train.control import Control, Scales
-from cnnkit.train.measure import Measured, waits
+from cnnkit.train.learned import waits
+from cnnkit.train.measure import Measured
 from cnnkit.train.place import Place
 from cnnkit.train.programs import programs
 from cnnkit.train.round import Carry
@@ -246,7 +248,7 @@ class Team:
         counts: list[np.ndarray] = []
         left = seconds
         while position < self.batches and len(counts) < most:
-            fetch = self.fetch(self._view(position, len(counts)))
+            fetch = ask(self.fetch, self._view(position, len(counts)))
             scaled = np.maximum(1, np.round(fetch * self.fetch_scale)).astype(int)
             share = shares(scaled, self.batches - position)
             expected = self.measured.round_seconds(share)

@@ -21,6 +21,7 @@ from cnnkit.parallel.fetch import (
     smooth,
     warm_start,
 )
+from cnnkit.parallel.policy import Policy, ask
 
 
 def steps(policy, **view):
@@ -224,3 +225,40 @@ def test_what_is_wrong_is_said(text, message):
 def test_qsr_needs_a_learning_rate():
     with pytest.raises(ValueError, match="qsr needs the round's learning rate, got lr=nan"):
         steps(qsr(0.2))
+
+
+class Own(Policy):
+    """A policy of somebody's own that gives what it was told to."""
+
+    def __init__(self, gives):
+        self.gives = gives
+
+    def __call__(self, view):
+        return self.gives
+
+
+def test_a_policy_of_your_own_gives_numbers_for_all():
+    assert ask(Own([2, 3.0]), RoundView(workers=2)).tolist() == [2, 3]
+    assert Own(1).describe() == "Own()"
+    for gives in (
+        3,
+        [2],
+        [2, 2, 2],
+        [[2, 2]],
+        [2, math.nan],
+        [-1, 2],
+        [math.inf, 1],
+        None,
+        ["a", "b"],
+        [[1], [2, 3]],
+    ):
+        with pytest.raises(
+            ValueError, match=r"fetch: Own asks for .* in round 0; for 2 workers that must be as many"
+        ):
+            ask(Own(gives), RoundView(workers=2))
+    with pytest.raises(ValueError, match="fetch is choose, which is no policy: derive a class"):
+        as_policy(choose)
+
+
+def choose(view):
+    return [1] * view.workers

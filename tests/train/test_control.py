@@ -52,6 +52,42 @@ def test_ctrl_c_ends_the_dispatch_and_fit_goes_on_bit_for_bit(make, step_by_step
     np.testing.assert_array_equal(flat(run.model), flat(whole.model))
 
 
+def test_one_trains_at_a_time(make, step_by_step):
+    errors = []
+
+    def second(run):
+        try:
+            run.fit()
+        except RuntimeError as error:
+            errors.append(str(error))
+
+    def meanwhile(run):
+        thread = threading.Thread(target=second, args=(run,))
+        thread.start()
+        thread.join()
+
+    run = make(small_net(), watch=at_tick(2, meanwhile)).fit()
+    assert errors == ["the run already trains in another thread; wait() for it, or stop() it first"]
+    assert [row["epoch"] for row in run.history] == list(range(1, run.epochs + 1))
+    assert run.fit(run.epochs + 1).history[-1]["epoch"] == run.epochs
+
+
+def test_a_run_that_stayed_behind_does_not_take_the_folder_back(make, tmp_path):
+    first = make(small_net(), folder=tmp_path, epochs=1).fit()
+    second = make(small_net(), folder=tmp_path, epochs=2)
+    late = make(small_net(), folder=tmp_path, epochs=3)
+    second.fit()
+    for other in (first, late):
+        with pytest.raises(
+            RuntimeError, match=r"another run has trained in .* since this one last stood there"
+        ):
+            other.fit(4)
+    assert make(small_net(), folder=tmp_path, epochs=3).fit().epochs_done == 3
+    assert [row["epoch"] for row in Run.load(tmp_path, data=first.data).history] == [1, 2, 3]
+    with pytest.raises(RuntimeError, match="another run has trained"):
+        second.fit(3)
+
+
 def test_stopping_anywhere_and_going_on_changes_nothing(make, step_by_step, tmp_path):
     whole = make(small_net(), **FULL).fit()
     for number in (1, 6, 7, 8, 9):

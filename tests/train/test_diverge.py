@@ -67,9 +67,16 @@ def test_after_a_lower_rate_it_goes_on(make, tmp_path):
 def test_without_a_folder_the_weights_before_are_left(make, monkeypatch):
     monkeypatch.setattr(loop, "TICK", 1e9)
     run = make(serial(dense(10)), loss="squared_error", optimizer=optim.sgd(1e30, momentum=0.5))
-    with pytest.raises(Diverged, match=r"No checkpoint was kept, for want of a folder=\. Lower"):
+    kept = r"No checkpoint was kept, for want of a folder=; run\.model has the weights from before\. Lower"
+    with pytest.raises(Diverged, match=kept):
         run.fit()
     assert np.isfinite(flat(run.params)).all()
+    left, where = flat(run.params), (run.epoch, run.position)
+    run.control.lr_scale = 1e-30
+    with pytest.raises(RuntimeError, match="diverged, and no checkpoint was kept to go on from"):
+        run.fit()
+    assert (run.epoch, run.position, run.phase) == (*where, "failed")
+    np.testing.assert_array_equal(flat(run.params), left)
 
 
 def test_weights_that_break_in_the_last_step_do_not_replace_a_good_checkpoint(make, tmp_path):

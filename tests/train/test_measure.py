@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from cnnkit.parallel.fetch import RoundView, hide
 from cnnkit.train.control import Scales
 from cnnkit.train.measure import Measured
 
@@ -69,13 +70,68 @@ def test_a_hidden_exchange_is_as_long_as_a_round_that_waits_for_it_and_no_longer
     phase = (0.1 + 0.1 + 0.09) / 3
     measured, dispatch = known(step=1e-3, exchange=0.03, delay=1)
     dispatch(1.01 * phase)
-    assert measured.exchange_seconds == pytest.approx(0.03)
+    assert measured.exchange_seconds == pytest.approx(0.995 * 0.03)
     for _ in range(5):
         dispatch(0.13)
     assert measured.exchange_seconds == pytest.approx(0.13)
     for _ in range(5):
         dispatch(1.01 * phase)
     assert measured.exchange_seconds == pytest.approx(phase, rel=1e-4)
+
+
+def periods(policy, delay, dispatches, exchange=0.02, step=0.01):
+    """What a policy asks for while rounds take stretch times what steps take on their own, dispatch after dispatch.
+
+    Args:
+        dispatches: (stretch, factor on the exchange) of each.
+    """
+    measured, asked = Measured(2, [0, 1]), []
+    for stretch, factor in dispatches:
+        told(measured)
+        view = RoundView(
+            workers=2, speeds=measured.speeds, exchange_seconds=measured.exchange_seconds, delay=delay
+        )
+        k = int(policy(view).max())
+        if not asked:  # the first round is timed by itself
+            measured.add({0: k * step, 1: k * step}, [k, k], exchange)
+        phase = k * step * stretch
+        took = max(phase, factor * exchange) if delay else phase + factor * exchange
+        measured.dispatch(np.full((4, 2), k), 4 * took, delay, {} if not asked else None)
+        asked.append(k)
+    return asked
+
+
+@pytest.mark.parametrize("stretch", [1.0, 1.02, 1.05, 1.3, 1.6])
+def test_a_period_that_hides_the_exchange_stays_where_steps_take_longer_side_by_side(stretch):
+    asked = periods(hide(), 1, [(stretch, 1)] * 300)
+    assert max(asked) <= 4
+    assert set(asked[20:]) <= {1, 2, 3}
+    # A period of 2 hides it in full, and one of 1 does not.
+    assert sum(asked[20:]) / 280 == pytest.approx(2, abs=0.2)
+
+
+@pytest.mark.parametrize(("stretch", "most"), [(1.0, 38), (1.02, 38), (1.15, 150), (1.5, 800)])
+def test_a_period_of_a_share_for_exchanges_comes_back_from_what_was_none(stretch, most):
+    asked = periods(hide(0.95), 0, [(stretch, 1)] * 300)
+    assert max(asked) <= most
+    lost = 0.02 / (0.02 + stretch * 0.01 * np.array(asked[20:]))
+    assert lost.max() < 0.07
+    assert lost.min() > 0.03
+
+
+@pytest.mark.parametrize(("policy", "delay", "usual"), [(hide(), 1, 2), (hide(0.95), 0, 38)])
+def test_a_period_grows_with_a_slower_link_and_comes_back_with_it(policy, delay, usual):
+    asked = periods(policy, delay, [(1, 1)] * 30 + [(1, 4)] * 30 + [(1, 1)] * 600)
+    assert asked[29] == usual
+    assert asked[59] == pytest.approx(4 * usual, rel=0.13)
+    assert asked[-1] == pytest.approx(usual, rel=0.13, abs=1)
+
+
+@pytest.mark.parametrize(("policy", "delay", "usual"), [(hide(), 1, 2), (hide(0.95), 0, 38)])
+def test_a_busy_machine_leaves_no_long_period_behind(policy, delay, usual):
+    asked = periods(policy, delay, [(1, 1)] * 30 + [(1.4, 1)] * 40 + [(1, 1)] * 300)
+    assert max(asked) <= 16 * usual
+    assert asked[-1] == pytest.approx(usual, rel=0.35)
 
 
 @pytest.mark.timed
