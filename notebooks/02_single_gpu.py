@@ -161,7 +161,7 @@ traced.figure(ops)
 
 # %%
 for op in ops[:8]:
-    print(f"{1e3 * op.seconds:8.3f} ms  {op.kind:<16} {op.layer or 'rest':<12} {op.name}")
+    print(f"{1e3 * op.seconds:8.3f} ms  {op.kind:<18}  {op.layer or 'rest':<10} {op.name}")
 
 # %% [markdown]
 # ## What a GPU needs beyond that
