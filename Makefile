@@ -35,8 +35,9 @@ test: $(VENV)/.dev $(VENV)/ipykernel-6
 	@echo "mypy" && $(BIN)/mypy
 	@echo "pytest" && $(BIN)/pytest -n 2 --dist worksteal $(if $(ALL),-m '')
 
+# The superuser, as people are in containers, is let in by Jupyter only if told so.
 lab: $(VENV)/.lab
-	$(BIN)/jupyter lab notebooks
+	$(BIN)/jupyter lab $(if $(filter 0,$(shell id -u)),--allow-root) notebooks
 
 results: $(VENV)/.core
 	$(BIN)/python -m benchmarks.tables

@@ -15,6 +15,8 @@ import importlib
 import sys
 from typing import TYPE_CHECKING, Any
 
+from cnnkit.names import lacking
+
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:  # the table below, for editors and type checkers
@@ -99,20 +101,13 @@ def __getattr__(name: str) -> Any:
         if name == "Run":
             sys.modules["cnnkit.train.run"].set_default_watcher(_watcher)
     else:
-        raise AttributeError(f"module 'cnnkit' has no attribute {name!r}{_nearest(name)}")
+        value = lacking("cnnkit", [*_MODULES, *_HOMES])(name)
     globals()[name] = value
     return value
 
 
 def __dir__() -> list[str]:
     return sorted({*globals(), *_MODULES, *_HOMES})
-
-
-def _nearest(name: str) -> str:
-    import difflib
-
-    near = difflib.get_close_matches(name, [*_MODULES, *_HOMES], n=1, cutoff=0.6)
-    return f"; did you mean {near[0]!r}?" if near else ""
 
 
 def _watcher() -> Any:

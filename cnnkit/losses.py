@@ -1,10 +1,13 @@
 """Losses of each example, the L2 penalty, and what counts as a right answer."""
 
+from typing import TYPE_CHECKING
+
 import jax
 import jax.numpy as jnp
 
 from cnnkit.layers.layer import Layer, Params
 from cnnkit.layers.walk import walk
+from cnnkit.names import lacking
 
 
 def cross_entropy(
@@ -65,3 +68,7 @@ def correct(logits: jax.Array, labels: jax.Array, weight: jax.Array | None = Non
     """1 for each example whose largest logit is its label's, else 0; [B] float32, times the weight."""
     right = (logits.argmax(-1) == labels).astype(jnp.float32)
     return right if weight is None else right * weight
+
+
+if not TYPE_CHECKING:  # or type checkers would take any name for one of these
+    __getattr__ = lacking(__name__, ["cross_entropy", "squared_error", "l2", "correct"])

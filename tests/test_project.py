@@ -2,8 +2,11 @@
 
 import os
 import re
+import subprocess
 import tomllib
 from pathlib import Path
+
+import pytest
 
 import cnnkit
 
@@ -30,6 +33,23 @@ def test_the_citation_has_this_version_and_names_both_works():
     assert PROJECT["version"] == cnnkit.__version__
     assert "基于多机多卡的卷积神经网络性能优化" in text
     assert "卷积神经网络并行训练的优化研究" in text
+
+
+@pytest.mark.parametrize(
+    ("user", "said"), [("0", "jupyter lab --allow-root notebooks"), ("1000", "jupyter lab  notebooks")]
+)
+def test_make_lab_lets_the_superuser_in(tmp_path, user, said):
+    (tmp_path / "id").write_text(f"#!/bin/sh\necho {user}\n")
+    (tmp_path / "id").chmod(0o755)
+    path = f"{tmp_path}{os.pathsep}{os.environ['PATH']}"
+    done = subprocess.run(
+        ["make", "--dry-run", "lab"],
+        cwd=ROOT,
+        env={**os.environ, "PATH": path},
+        capture_output=True,
+        text=True,
+    )
+    assert done.stdout.rstrip().endswith(said), done.stderr
 
 
 def test_continuous_integration_runs_make_test():

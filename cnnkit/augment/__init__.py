@@ -1,14 +1,14 @@
 """Augmentation on the device: ``augment(key, images) -> images``, every image by its own fresh draw."""
 
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from cnnkit.augment.base import Augment, chain
 from cnnkit.augment.move import crop, flip
 from cnnkit.augment.pixels import brightness, contrast, cutout, noise, normalize
 from cnnkit.augment.stages import stages
 from cnnkit.augment.warp import affine, elastic, rotate, scale, translate, view
-from cnnkit.names import choose
+from cnnkit.names import choose, lacking
 
 __all__ = [
     "Augment",
@@ -72,3 +72,7 @@ def rebuild(description: Mapping[str, Any]) -> Augment:
                 f"make this augmentation again with {name}(…) and pass it"
             )
     return make(**settings)
+
+
+if not TYPE_CHECKING:  # or type checkers would take any name for one of these
+    __getattr__ = lacking(__name__, __all__)

@@ -2,6 +2,7 @@
 
 import argparse
 import os
+import re
 import signal
 import sys
 import traceback
@@ -10,7 +11,9 @@ from typing import Any, NoReturn
 
 import cnnkit
 from cnnkit.command import data, nets, plot, reproduce, runs, train
+from cnnkit.command.speech import spoken
 from cnnkit.lab.cli import add_parser as add_lab
+from cnnkit.names import nearest
 
 DESCRIPTION = """
 Train convolutional networks on one device, several, and several machines.
@@ -21,6 +24,7 @@ Train convolutional networks on one device, several, and several machines.
   cnnkit plot runs/digits-tiny-0        accuracy curves as a picture
   cnnkit runs                           what has been trained
 """
+NAMELESS = {"net", "handler", "argv", "command", "changes", "experiment", "runs"}  # what no option sets
 INTERRUPTED = 128 + signal.SIGINT
 
 
@@ -30,19 +34,34 @@ class Parser(argparse.ArgumentParser):
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> tuple[Any, list[str]]:
         """What argparse does; of a command that takes a list, its parts may stand on either side of an option."""
         lists = any(not a.option_strings and a.nargs in ("*", "+") for a in self._actions)
-        if self._apart or not lists:
+        if self._apart:
             return super().parse_known_args(args, namespace)
         self._apart = True  # argparse asks this method again, for the one and for the other
         try:
-            return self.parse_known_intermixed_args(args, namespace)
+            parse = self.parse_known_intermixed_args if lists else super().parse_known_args
+            found, unknown = parse(args, namespace)
         finally:
             self._apart = False
+        if (
+            unknown
+        ):  # here, and not by the parser of all commands, which does not know the options of this one
+            self.error(f"unrecognized arguments: {' '.join(unknown)}")
+        return found, unknown
 
     _apart = False
 
     def error(self, message: str) -> NoReturn:
         """Say what was wrong and where help is, and end with status 2."""
-        self.exit(2, f"{self.prog}: {message}; see {self.prog} --help\n")
+        self.exit(2, f"{self.prog}: {message}{self._hint(message)}; see {self.prog} --help\n")
+
+    def _hint(self, message: str) -> str:
+        if found := re.match(r"unrecognized arguments: (--[^\s=]+)", message):
+            near = nearest(found[1], self._option_string_actions)
+        elif found := re.search(r"invalid choice: '([^']*)'", message):
+            near = nearest(found[1], [str(name) for a in self._actions for name in a.choices or ()])
+        else:
+            near = None
+        return f"; did you mean {near}?" if near else ""
 
 
 def make_parser() -> Parser:
@@ -84,7 +103,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     except Exception as error:
         if arguments.traceback or not _users(error):
             raise
-        print(f"cnnkit: {error}", file=sys.stderr)
+        print(f"cnnkit: {spoken(str(error), vars(arguments).keys() - NAMELESS)}", file=sys.stderr)
         return 2
 
 

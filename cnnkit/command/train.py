@@ -186,15 +186,31 @@ def run(arguments: argparse.Namespace) -> int:
     import jax
 
     from cnnkit.parallel import workers
+    from cnnkit.record.folder import read_config
+    from cnnkit.train.diverge import Diverged
 
     _prepare_devices(arguments.workers)
     workers.join()
     data = words.dataset(arguments)
     training = make(arguments, data)
     if training.epoch >= training.epochs:
-        print(f"{training.folder} is done; for more give a larger --epochs, to begin anew another --folder")
+        print(
+            f"{training.folder} is done, and nothing is trained; for more give a larger --epochs, to begin anew "
+            "another --folder"
+        )
+        if jax.process_count() == 1 and training.history:  # of several, one may not have the folder
+            print(told(training))
+            return 0
+    elif shared := _shared(arguments.workers):
+        print(shared)
     try:
         training.fit()
+    except Diverged as error:
+        if (
+            not training.folder or read_config(training.folder) is None
+        ):  # nothing came of it, and any other run may take its place
+            raise
+        raise Diverged(f"{error}. With other settings it begins anew, in another --folder") from None
     except KeyboardInterrupt:
         again = shlex.join(["cnnkit", *arguments.argv])
         raise KeyboardInterrupt(f"stopped; {_saved(training)}. To go on: {again}") from None
@@ -206,21 +222,18 @@ def run(arguments: argparse.Namespace) -> int:
 def make(arguments: argparse.Namespace, data: "Dataset") -> "Run":
     """The run that the options describe."""
     from cnnkit import Run
-    from cnnkit.parallel.emulate import emulate
+    from cnnkit.train.arguments import optimizer
 
     # The options that need no translation are called as Run's arguments are.
     same = (
         "batch epochs seed normalize loss smoothing dtype workers mode fetch delay exchange payload momentum "
-        "outer outer_lr outer_momentum judge freeze evaluate_every checkpoint_every dispatch"
+        "outer outer_lr outer_momentum emulate judge views augment freeze evaluate_every checkpoint_every dispatch"
     )
     return Run(
         words.network(arguments.net, len(data.classes)),
         data,
         folder=arguments.folder or default_folder(arguments),
-        optimizer=words.optimizer(arguments.optimizer, arguments.lr),
-        augment=words.augmentation(arguments.augment),
-        views=words.views(arguments.views),
-        emulate=None if arguments.emulate is None else emulate(arguments.emulate),
+        optimizer=optimizer(arguments.optimizer, arguments.lr),
         **{name: getattr(arguments, name) for name in same.split()},
     )
 
@@ -263,6 +276,19 @@ def _prepare_devices(wanted: int | None) -> None:
         # Where devices are there already, whether they are enough is said when they are dealt out.
         with contextlib.suppress(RuntimeError):
             jax.config.update("jax_num_cpu_devices", wanted)
+
+
+def _shared(wanted: int | None) -> str:
+    """What several workers on a machine without accelerators have in common, in words."""
+    import jax
+
+    if not wanted or wanted < 2 or jax.process_count() > 1 or jax.default_backend() != "cpu":
+        return ""
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return (
+        f"{wanted} workers, each a CPU device that JAX makes up, share this machine's {cores} "
+        f"core{'s' * (cores != 1)}: rounds are as on {wanted} devices, the time is not"
+    )
 
 
 def _rule(text: str) -> str:

@@ -1,85 +1,16 @@
-"""What people type, made into what it names: networks, optimizers, augmentations, data; nothing is evaluated."""
+"""What people type, made into what it names, where Python has another way to say it: networks, data, numbers."""
 
 import argparse
-import ast
 import importlib.util
-from collections.abc import Callable, Mapping
+import inspect
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from cnnkit.names import choose
+from cnnkit.names import brief, choose
 
 if TYPE_CHECKING:
-    from cnnkit.augment import Augment
     from cnnkit.data import Dataset
     from cnnkit.layers import Layer
-    from cnnkit.train.optim import Optimizer
-    from cnnkit.train.views import Views
-
-Makers = Mapping[str, Callable[..., Any]]
-
-
-def made(text: str, makers: Makers, what: str) -> Any:
-    """What a name, or a call with plain arguments, stands for.
-
-    Args:
-        text: ``"flip"`` or ``"crop(32, pad=4)"``.
-        makers: known names.
-        what: what is being named, for errors.
-
-    Raises:
-        ValueError: another form, an unknown name, or arguments that it does not take.
-
-    >>> made("dict(a=1, b=(2, 3))", {"dict": dict}, "thing")
-    {'a': 1, 'b': (2, 3)}
-    """
-    return _call(_parsed(text, what), text, makers, what)
-
-
-def several(text: str, makers: Makers, what: str) -> list[Any]:
-    """The same for calls with commas between them.
-
-    >>> several("max(1, 2), min(1, 2)", {"max": max, "min": min}, "thing")
-    [2, 1]
-    """
-    node = _parsed(text, what)
-    nodes = node.elts if isinstance(node, ast.Tuple) else [node]
-    return [_call(node, text, makers, what) for node in nodes]
-
-
-def optimizer(name: str, lr: str | None) -> "Optimizer":
-    """An optimizer from ``"sgd(momentum=0.95)"`` and a rate such as ``"0.1"`` or ``"cosine(0.1, warmup=1)"``.
-
-    Raises:
-        ValueError: text that names none, or settings that cannot work.
-    """
-    from cnnkit.train.optim import OPTIMIZERS
-    from cnnkit.train.schedule import SCHEDULES
-
-    if lr is None:
-        return made(name, OPTIMIZERS, "optimizer")
-    try:
-        rate: Any = float(lr)
-    except ValueError:
-        rate = made(lr, SCHEDULES, "schedule")
-    with_rate = {
-        key: lambda _make=make, **options: _make(rate, **options) for key, make in OPTIMIZERS.items()
-    }
-    return made(name, with_rate, "optimizer")
-
-
-def augmentation(text: str | None) -> "Augment | None":
-    """Augmentations one after another, from ``"flip(), crop(32, pad=4)"``.
-
-    Raises:
-        ValueError: text that names none, or settings that cannot work.
-    """
-    from cnnkit import augment
-
-    if text is None:
-        return None
-    parts = several(text, augment.MAKERS, "augmentation")
-    return parts[0] if len(parts) == 1 else augment.chain(*parts)
 
 
 def frozen(text: str) -> tuple[tuple[int, int], ...]:
@@ -97,24 +28,15 @@ def frozen(text: str) -> tuple[tuple[int, int], ...]:
         ) from None
 
 
-def views(text: str | None) -> "Views | None":
-    """What evaluation averages over, from ``"views(mirror=True, shift=1)"``.
-
-    Raises:
-        ValueError: text of another form, or settings that cannot be.
-    """
-    from cnnkit.train.views import Views
-
-    return None if text is None else made(text, {"views": Views}, "views")
-
-
 def network(name: str, classes: int) -> "Layer":
     """A network by its name, or from ``FILE.py:FUNCTION``, which is called with the number of classes.
 
     Raises:
         ValueError: no such network or function.
+        TypeError: the function does not take the number of classes, or returns no network.
         FileNotFoundError: no such file.
     """
+    from cnnkit.layers import Layer
     from cnnkit.nets import NAMES
 
     path, colon, function = name.rpartition(":")
@@ -128,7 +50,18 @@ def network(name: str, classes: int) -> "Layer":
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     functions = {key: value for key, value in vars(module).items() if callable(value)}
-    return choose(function, functions, f"function of {path}")(classes)
+    make = choose(function, functions, f"function of {path}")
+    try:
+        inspect.signature(make).bind(classes)
+    except TypeError:
+        takes = f"it is {function}{inspect.signature(make)}"
+        raise TypeError(
+            f"{name} is called with one argument, the number of classes, but {takes}; write def {function}(classes): …"
+        ) from None
+    net = make(classes)
+    if not isinstance(net, Layer):
+        raise TypeError(f"{name} returned {brief(net)}, not a network; end it with return serial(…)")
+    return net
 
 
 def dataset(arguments: argparse.Namespace) -> "Dataset":
@@ -137,15 +70,12 @@ def dataset(arguments: argparse.Namespace) -> "Dataset":
     Raises:
         ValueError, FileNotFoundError, ConnectionError: it cannot be had; the text says why.
     """
-    from cnnkit.data import from_folder, load
+    from cnnkit.train import arguments as meant
 
     size = arguments.size
-    if Path(arguments.data).is_dir():
-        data = from_folder(arguments.data, size=size)
-    elif size is not None:
+    if size is not None and arguments.data in meant.SETS and not Path(arguments.data).is_dir():
         raise ValueError(f"--size goes with a folder of images, and {arguments.data} is no folder")
-    else:
-        data = load(arguments.data)
+    data = meant.dataset(arguments.data, size)
     if arguments.take is not None:
         data = data.take(train=arguments.take)
     return data if arguments.hold_out is None else data.hold_out(arguments.hold_out)
@@ -195,32 +125,3 @@ def whole(text: str) -> int:
     if not text.isdecimal() or int(text) < 1:
         raise argparse.ArgumentTypeError(f"{text!r} is not a whole number of at least 1")
     return int(text)
-
-
-def _parsed(text: str, what: str) -> ast.expr:
-    try:
-        return ast.parse(text.strip(), mode="eval").body
-    except SyntaxError:
-        raise ValueError(_form(text, what)) from None
-
-
-def _call(node: ast.expr, text: str, makers: Makers, what: str) -> Any:
-    call = ast.Call(node, [], []) if isinstance(node, ast.Name) else node
-    if not isinstance(call, ast.Call) or not isinstance(call.func, ast.Name):
-        raise ValueError(_form(text, what))
-    make = choose(call.func.id, makers, what)
-    try:
-        placed = [ast.literal_eval(argument) for argument in call.args]
-        named = {str(word.arg): ast.literal_eval(word.value) for word in call.keywords}
-    except (ValueError, TypeError):
-        raise ValueError(
-            f"{what} {text!r}: arguments are plain numbers, words in quotes, and lists"
-        ) from None
-    try:
-        return make(*placed, **named)
-    except TypeError as error:
-        raise ValueError(f"{what} {text!r}: {error}") from None
-
-
-def _form(text: str, what: str) -> str:
-    return f"{what} {text!r} is not of the form name or name(settings), as crop(32, pad=4)"

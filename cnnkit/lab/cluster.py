@@ -328,7 +328,8 @@ def require() -> None:
         )
     if importlib.util.find_spec("pyroute2") is None:
         raise ImportError(
-            "a lab sets its links up through pyroute2, which is missing: pip install cnnkit[lab]"
+            "a lab sets its links up through pyroute2, which is missing: pip install -e '.[lab]' in the folder "
+            "of cnnkit's repository"
         )
 
 

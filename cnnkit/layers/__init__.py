@@ -1,5 +1,7 @@
 """The single-GPU core: layers as (init, apply) pairs, and their combinators."""
 
+from typing import TYPE_CHECKING
+
 from cnnkit.layers.activate import gelu, leaky_relu, relu, scaled_tanh, sigmoid, silu, softmax, tanh
 from cnnkit.layers.compiled import compiler_options
 from cnnkit.layers.conv import conv, local, nin
@@ -14,6 +16,7 @@ from cnnkit.layers.rebuild import rebuild
 from cnnkit.layers.summary import Summary, outline, summary
 from cnnkit.layers.walk import map_weights, walk
 from cnnkit.layers.whiten import measure, whiten
+from cnnkit.names import lacking
 
 __all__ = [
     "Layer",
@@ -55,3 +58,6 @@ __all__ = [
     "walk",
     "whiten",
 ]
+
+if not TYPE_CHECKING:  # or type checkers would take any name for one of these
+    __getattr__ = lacking(__name__, __all__)

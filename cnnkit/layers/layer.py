@@ -8,6 +8,8 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
+from cnnkit.names import brief, choose
+
 Shape = tuple[int, ...]
 Params = Any
 State = Any
@@ -172,8 +174,6 @@ def branch(*paths: Layer, merge: str | None = "concatenate") -> Layer:
 
     The thesis's branch and merge layers; nested, they make any directed acyclic graph.
     """
-    from cnnkit.names import choose
-
     parts = _layers("branch", paths)
     join = choose(str(merge), _MERGES, "merge")
 
@@ -245,11 +245,16 @@ def identity() -> Layer:
 def _layers(kind: str, layers: Sequence[Layer]) -> tuple[Layer, ...]:
     for i, layer in enumerate(layers):
         if not isinstance(layer, Layer):
-            hint = "; call it, e.g. relu()" if callable(layer) else ""
-            raise TypeError(f"{kind}: part {i} is {layer!r}, not a Layer{hint}")
+            raise TypeError(f"{kind}: part {i} is {brief(layer)}, not a Layer{_remedy(kind, layer)}")
     if not layers:
         raise ValueError(f"{kind} needs at least one layer")
     return tuple(layers)
+
+
+def _remedy(kind: str, given: Any) -> str:
+    if isinstance(given, list | tuple):
+        return f"; give layers one by one, or {kind}(*layers) for a list of them"
+    return f"; call it, e.g. {getattr(given, '__name__', 'relu')}(…)" if callable(given) else ""
 
 
 @dataclass(frozen=True)

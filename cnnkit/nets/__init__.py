@@ -1,8 +1,10 @@
 """Networks by name: function(classes) -> Layer."""
 
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 from cnnkit.layers import Layer
+from cnnkit.names import lacking
 from cnnkit.nets.alexnet import alexnet
 from cnnkit.nets.cuda_cnn import cuda_cnn_cifar10, cuda_cnn_mnist
 from cnnkit.nets.cuda_cnn_file import Configuration, from_cuda_cnn
@@ -33,3 +35,6 @@ NAMES: dict[str, Callable[[int], Layer]] = {
 }
 
 __all__ = ["NAMES", "Configuration", "from_cuda_cnn", *NAMES]
+
+if not TYPE_CHECKING:  # or type checkers would take any name for one of these
+    __getattr__ = lacking(__name__, __all__)

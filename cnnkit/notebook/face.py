@@ -23,6 +23,7 @@ ENDS = {
     "stopped": "stopped: run.fit() or run.start() goes on from here",
     "failed": "failed: the error stands below its cell, or comes from run.wait()",
 }
+BEFORE = "done before, nothing was trained: run.fit(epochs=…) with a larger number goes on"
 WORDS = {"train": "training", "evaluate": "evaluating"}
 
 
@@ -46,7 +47,8 @@ def final_html(
     picture = _img(png, "curves of the training", width, height) if png else ""
     with progress.lock:
         table = results_html(progress)
-        told = _section("workers", strips.workers_html(progress.strips(whole=True)))
+        workers = progress.strips(whole=True)
+        told = _section("workers", strips.workers_html(workers)) if workers else ""
         parts = [_bar(progress), picture, table, told]
     if monitor is not None:
         cells = [
@@ -82,7 +84,8 @@ def text(progress: Progress, monitor: Monitor | None) -> str:
 def headline(progress: Progress) -> str:
     """Data, epoch and phase."""
     phase = progress.phase
-    phase = ENDS.get(phase, WORDS.get(phase, phase))
+    nothing_left = phase == "done" and not progress.ticks
+    phase = BEFORE if nothing_left else ENDS.get(phase, WORDS.get(phase, phase))
     return f"{progress.title}: epoch {progress.done:.1f} of {progress.epochs}, {phase}"
 
 

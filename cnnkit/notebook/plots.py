@@ -1,12 +1,12 @@
 """Figures of training: curves of one run or many, and what the workers did round by round."""
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from matplotlib.axes import Axes
 
-from cnnkit.names import choose
+from cnnkit.names import choose, lacking
 from cnnkit.notebook import style
 from cnnkit.notebook.series import PARTS, Curve, X, Y, columns, curve, labelled, record_of
 from cnnkit.notebook.style import Picture, save
@@ -186,3 +186,7 @@ def _parts(
 
 def _value(value: float | None) -> float:
     return np.nan if value is None else value
+
+
+if not TYPE_CHECKING:  # or type checkers would take any name for one of these
+    __getattr__ = lacking(__name__, __all__)

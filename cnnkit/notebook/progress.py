@@ -195,9 +195,9 @@ class Progress:
         return (self.examples - first.examples) / seconds if seconds > 0 else math.nan
 
     def strips(self, whole: bool = False) -> list[Strip]:
-        """How each worker spends its time, lately or over the whole training."""
+        """How each worker spends its time, lately or over the whole training; none where nothing was trained."""
         if self.last_round is None:
-            return [self._alone(whole)]
+            return [] if self.why and not self.ticks else [self._alone(whole)]
         past = [point.fetch for point in self.rounds.points()[-60:]]
         row = dict(self.last_round)
         if whole:

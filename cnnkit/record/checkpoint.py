@@ -11,10 +11,10 @@ import jax.numpy as jnp
 import numpy as np
 from safetensors.numpy import save
 
-from cnnkit.record.folder import write_whole
+from cnnkit.record.folder import CHECKPOINT, write_whole
 
 FORMAT = 1
-NAME = "checkpoint.safetensors"
+NAME = CHECKPOINT
 
 _DTYPES: dict[str, Any] = {
     f"{kind}{8 * size}": f"<{kind.lower()}{size}" for kind in "FIU" for size in (1, 2, 4, 8)

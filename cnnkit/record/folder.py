@@ -10,6 +10,10 @@ from typing import Any
 
 from filelock import FileLock, Timeout
 
+from cnnkit.record.rows import Record
+
+CHECKPOINT = "checkpoint.safetensors"
+
 
 def write_whole(path: str | os.PathLike[str], content: bytes) -> None:
     """Replace a file in one step: readers see the old bytes or the new ones, also after a crash.
@@ -70,7 +74,20 @@ def _telling(folder: Path) -> Iterator[None]:
 
 
 def read_config(folder: str | os.PathLike[str]) -> dict[str, Any] | None:
-    """The settings in a run's folder, None where there are none.
+    """The settings of the run that a folder holds, None where it holds none.
+
+    A run that left neither a checkpoint nor a finished epoch holds its folder no more: another may begin in it.
+
+    Raises:
+        ValueError: the settings are damaged.
+    """
+    config = settings_in(folder)
+    left = (Path(folder) / CHECKPOINT).exists() or Record(folder, writes=False).epochs()
+    return config if left else None
+
+
+def settings_in(folder: str | os.PathLike[str]) -> dict[str, Any] | None:
+    """What ``config.json`` in a folder says, None where there is none.
 
     Raises:
         ValueError: the file is damaged.

@@ -11,7 +11,8 @@ from cnnkit.layers import Layer
 from cnnkit.layers import rebuild as rebuild_net
 from cnnkit.names import choose
 from cnnkit.parallel.emulate import emulate
-from cnnkit.record.folder import read_config
+from cnnkit.record.folder import settings_in
+from cnnkit.train import arguments
 from cnnkit.train.optim import OPTIMIZERS, Optimizer
 from cnnkit.train.schedule import SCHEDULES
 from cnnkit.train.views import Views
@@ -22,7 +23,11 @@ _AS_THEY_ARE += ("judge", "freeze", "evaluate_every", "checkpoint_every", "dispa
 
 
 def rebuild(
-    make: Any, folder: Path, net: Layer | None, data: Dataset | None, changes: Mapping[str, Any]
+    make: Any,
+    folder: Path,
+    net: Layer | str | None,
+    data: Dataset | str | Path | None,
+    changes: Mapping[str, Any],
 ) -> Any:
     """``make(net, data, …)`` with the settings in a run's folder, and some others.
 
@@ -30,13 +35,13 @@ def rebuild(
         FileNotFoundError: no run lies there.
         ValueError: the data set is not what the run saw, or a part must be given by hand.
     """
-    config = read_config(folder)
+    config = settings_in(folder)
     if config is None:
         raise FileNotFoundError(
             f"{folder} holds no run: it has no config.json. Runs are folders that Run(…, folder=…) wrote; "
             "`cnnkit runs` lists them"
         )
-    data = data or _data(config["data"], folder)
+    data = _data(config["data"], folder) if data is None else arguments.dataset(data)
     if net is None:
         net = rebuild_net(config["net"])
     if data.fingerprint() != config["data"]["fingerprint"]:
@@ -45,7 +50,6 @@ def rebuild(
             f"{config['data']['fingerprint']}, this one has {data.fingerprint()}); pass the same as data="
         )
     found = {
-        "optimizer": optimizer(config["optimizer"]),
         "augment": augment(config["augment"]),
         "loss": config["loss"]["name"],
         "smoothing": config["loss"]["smoothing"],
@@ -53,6 +57,8 @@ def rebuild(
         "views": None if config.get("views") is None else Views(**config["views"]),
         **{key: config[key] for key in _AS_THEY_ARE if key in config},
     }
+    if "optimizer" not in changes:  # one of your own making is not known by its name
+        found["optimizer"] = optimizer(config["optimizer"])
     return make(net, data, folder=folder, **(found | dict(changes)))
 
 

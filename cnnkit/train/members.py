@@ -10,6 +10,7 @@ import numpy as np
 
 from cnnkit.data import Dataset
 from cnnkit.layers import Layer
+from cnnkit.parallel import workers
 from cnnkit.record.folder import check_writable, write_whole
 from cnnkit.train import settings
 from cnnkit.train.clock import Clocks
@@ -64,6 +65,8 @@ def committee(
         for i, one in enumerate(given)
     ]
     _differ(runs)
+    if at_once is not None:
+        _check_flocks(runs, at_once)
     if where is not None:
         names = [run.folder.name for run in runs if run.folder]
         write_whole(where / NAME, (json.dumps({"members": names}, indent=1) + "\n").encode())
@@ -212,10 +215,23 @@ def _differ(runs: Sequence[Run]) -> None:
         seen[key] = i
 
 
+def _check_flocks(runs: Sequence[Run], at_once: int) -> None:
+    """Let members that cannot be trained side by side be named before any is trained."""
+    settings.count("at_once", at_once)
+    for i, run in enumerate(runs):
+        if not _begun(run):
+            run.task.all_alike(f"at_once, as for member {i},")
+            workers.make(run.config["workers"] or 1)
+
+
+def _begun(run: Run) -> bool:
+    return bool(run.epoch or run.position)
+
+
 def _train(runs: Sequence[Run], at_once: int | None, say: Callable[[str], None]) -> None:
     if at_once is not None:
-        for group in _alike([run for run in runs if not run.epoch and not run.position]):
-            _side_by_side(group, settings.count("at_once", at_once), say)
+        for group in _alike([run for run in runs if not _begun(run)]):
+            _side_by_side(group, at_once, say)
     for i, run in enumerate(runs):
         if run.epoch < run.epochs:
             run.fit()

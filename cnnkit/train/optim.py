@@ -2,14 +2,14 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
 
-from cnnkit.names import choose
+from cnnkit.names import choose, hinting, lacking
 from cnnkit.train.muon import scale_by_orthogonal
 from cnnkit.train.schedule import (  # noqa: F401  (handed on as cnnkit.optim)
     SCHEDULES,
@@ -65,7 +65,8 @@ class Optimizer:
         return {"name": self.name, **self.config, "schedule": schedule}
 
 
-def sgd(lr: Schedule | float = 0.05, *, momentum: float = 0.9, nesterov: bool = False) -> Optimizer:
+@hinting()
+def sgd(lr: Schedule | float = 0.01, *, momentum: float = 0.9, nesterov: bool = False) -> Optimizer:
     """Stochastic gradient descent: v ← m·v + g; w ← w − lr·v (Nesterov: w ← w − lr·(g + m·v)).
 
     Args:
@@ -86,6 +87,7 @@ def sgd(lr: Schedule | float = 0.05, *, momentum: float = 0.9, nesterov: bool = 
     )
 
 
+@hinting()
 def adamw(
     lr: Schedule | float = 1e-3, *, b1: float = 0.9, b2: float = 0.999, weight_decay: float = 1e-4
 ) -> Optimizer:
@@ -107,6 +109,7 @@ def adamw(
     )
 
 
+@hinting()
 def muon(
     lr: Schedule | float = 0.05,
     *,
@@ -180,3 +183,7 @@ def by_name(name: str, lr: Schedule | float | None = None, **options: Any) -> Op
     """
     make = choose(name, OPTIMIZERS, "optimizer")
     return make(**options) if lr is None else make(lr, **options)
+
+
+if not TYPE_CHECKING:  # or type checkers would take any name for one of these
+    __getattr__ = lacking(__name__, [*OPTIMIZERS, *SCHEDULES, "Optimizer", "Schedule"])

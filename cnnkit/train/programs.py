@@ -42,6 +42,7 @@ def programs(task: Task, rules: Rules, workers: Workers, clocks: Clocks) -> dict
         "swap": (views.swap, (rows, rows, rows), ()),
         "merge": (views.merge, (rows, rows, rows, same, same), ()),
         "settle": (views.settle, (rows, same, same), ()),
+        "arrived": (views.arrived, (rows, same, same, same), ()),
         "gather": (views.gather, (rows,), ()),
     }
     over = functools.partial(jax.shard_map, mesh=workers.mesh, out_specs=rows)
@@ -86,6 +87,9 @@ class _Views:
 
     def settle(self, carry, lr, momentum):
         return rounds.settled(self.task, self.rules, carry, lr, momentum)
+
+    def arrived(self, carry, lr, momentum, layers):
+        return rounds.arrived(self.task, self.rules, carry, lr, momentum, layers)
 
     def gather(self, tree):
         return lax.all_gather(tree, AXIS)

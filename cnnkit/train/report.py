@@ -40,7 +40,7 @@ class Lines:
         self._file = file
 
     def begin(self, run: "Run") -> None:
-        if run.epoch or run.position:
+        if (run.epoch or run.position) and run.epoch < run.epochs:
             self._say(f"goes on from epoch {run.epochs_done:.2f} of {run.epochs}")
 
     def tick(self, run: "Run") -> None:
@@ -52,9 +52,9 @@ class Lines:
 
     def end(self, run: "Run", why: str) -> None:
         if why != "done":
-            self._say(
-                f"{why} at epoch {run.epochs_done:.2f} of {run.epochs}; started again, it goes on from there"
-            )
+            # Of one that failed, the error says what was kept.
+            again = "; started again, it goes on from there" if why == "stopped" else ""
+            self._say(f"{why} at epoch {run.epochs_done:.2f} of {run.epochs}{again}")
 
     def _say(self, text: str) -> None:
         print(text, file=self._file or sys.stdout, flush=True)

@@ -191,14 +191,20 @@ def exchanged(rules: Rules, change: Model, own: Own) -> tuple[Model, jax.Array, 
     """The exchange: the mean of all workers' changes, each counted by the examples it was made of.
 
     Returns:
-        (mean change, zero where nobody had seen an example; Σ n_i; own with the new residuals).
+        (mean change; Σ n_i; own with the new residuals). Where nobody had seen an example the mean is zero, and
+        the residuals stay for the next exchange.
     """
     return _heard(own, *weighted_mean(change, own.examples, AXIS, rules.exchange, rules.payload, _error(own)))
 
 
 def _heard(own: Own, mean: Model, total: jax.Array, error: Any) -> tuple[Model, jax.Array, Own]:
-    mean = jax.tree.map(lambda m: jnp.where(total > 0, m, jnp.zeros_like(m)), mean)
-    return mean, total, own._replace(error=() if error is None else error)
+    mean = _if_any(total, mean, jax.tree.map(jnp.zeros_like, mean))
+    return mean, total, own._replace(error=() if error is None else _if_any(total, error, own.error))
+
+
+def _if_any(total: Any, new: Any, old: Any) -> Any:
+    """new, or old where nobody had seen an example: with delay nothing arrives in a first round."""
+    return jax.tree.map(lambda n, o: jnp.where(total > 0, n, o), new, old)
 
 
 def _error(own: Own) -> Any:
@@ -213,19 +219,21 @@ def merge(
     state = _plus(model.state, mean.state)
     if rules.mode == "accumulate":
         stepped = task.descend(model, mean.params, jnp.ones(()), lr, momentum)
-        moved = jax.tree.map(lambda new, old: jnp.where(total > 0, new, old), stepped, model)
-        return Common(moved._replace(state=state), velocity)
+        return Common(_if_any(total, stepped, model)._replace(state=state), velocity)
     if rules.outer == "nesterov":
         velocity = jax.tree.map(lambda v, d: rules.outer_momentum * v + d, velocity, mean.params)
         ahead = lambda w, d, v: w + rules.outer_lr * (d + rules.outer_momentum * v)
         params = jax.tree.map(ahead, model.params, mean.params, velocity)
+        if rules.delay:  # a velocity from before would move them without a change
+            params, velocity = _if_any(total, (params, velocity), (model.params, common.velocity))
     else:
         params = _plus(model.params, mean.params)
-    opt = model.opt
+    # Their velocity, and what rounding took from them before, would move frozen layers on.
+    params, opt = task.held(model.params, params), model.opt
     if rules.momentum == "average":
         opt = jax.tree.map(_like, model.opt, mean.opt)
-        if rules.delay:  # in the first round nothing arrives
-            opt = jax.tree.map(lambda new, old: jnp.where(total > 0, new, old), opt, model.opt)
+        if rules.delay:
+            opt = _if_any(total, opt, model.opt)
     return Common(Model(params, state, opt), velocity)
 
 
@@ -346,3 +354,26 @@ def settled(task: Task, rules: Rules, carry: Carry, lr: Any, momentum: Any) -> C
         return carry.common
     mean, total, _ = exchanged(rules, carry.own.change, carry.own._replace(error=()))
     return merge(task, rules, carry.common, mean, total, lr, momentum)
+
+
+def arrived(
+    task: Task, rules: Rules, carry: Carry, lr: Any, momentum: Any, layers: Any
+) -> tuple[tuple[Any, ...], Model]:
+    """What is still on its way arrives at so many of the first layers, before they are frozen.
+
+    Args:
+        task: as it was when that was made.
+        layers: int32.
+
+    Returns:
+        (what is common of all layers' parameters, the worker's change without those of the first layers).
+    """
+    model, change = carry.common.model, carry.own.change
+    params = settled(task, rules, carry, lr, momentum).model.params
+
+    def first(new, old):
+        pick = lambda i: lambda n, o: jnp.where(i < layers, n, o)
+        return tuple(jax.tree.map(pick(i), *layer) for i, layer in enumerate(zip(new, old, strict=True)))
+
+    nothing = jax.tree.map(jnp.zeros_like, change.params)
+    return first(params, model.params), change._replace(params=first(nothing, change.params))

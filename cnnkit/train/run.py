@@ -17,17 +17,17 @@ from cnnkit import losses
 from cnnkit.augment import Augment
 from cnnkit.data import Dataset
 from cnnkit.layers import Layer
-from cnnkit.names import choose
+from cnnkit.names import choose, hinting
 from cnnkit.parallel.emulate import Emulated
 from cnnkit.parallel.fetch import Policy
 from cnnkit.parallel.workers import join
-from cnnkit.train import loop, report, settings
+from cnnkit.train import arguments, loop, report, settings
 from cnnkit.train.clock import Clocks
 from cnnkit.train.control import Control, stop_at_exit
 from cnnkit.train.evaluate import Judge, Oracle
 from cnnkit.train.facts import Facts
 from cnnkit.train.keeper import Keeper
-from cnnkit.train.optim import Optimizer, sgd
+from cnnkit.train.optim import Optimizer
 from cnnkit.train.rules import Rules
 from cnnkit.train.standing import Setup, Standing
 from cnnkit.train.task import DTYPES, Model, Task
@@ -40,15 +40,15 @@ class Run(Facts):
     """The training of one network on one data set.
 
     Args:
-        net: the network; its last layer gives one number a class.
-        data: what it learns from and is judged by.
+        net: the network, or a name in ``cnnkit.nets``; its last layer gives one number a class.
+        data: what it learns from and is judged by, or the name of a set, or the folder of its images.
         batch: examples that one worker takes in one local step.
         epochs: how often the training set is gone through.
         seed: equal seeds give equal numbers, bit for bit on CPU.
         folder: where record, settings and checkpoints lie; a folder that holds this run already is gone on
             from. None keeps the record in memory alone.
-        optimizer: from ``cnnkit.optim``; SGD at 0.05 with momentum 0.9 when left out.
-        augment: from ``cnnkit.augment``, for training images.
+        optimizer: from ``cnnkit.optim``, or its text; SGD at 0.05 with momentum 0.9 when left out.
+        augment: from ``cnnkit.augment``, for training images, or its text.
         normalize: subtract the training set's mean and divide by its deviation, by channel.
         loss: ``"cross_entropy"`` or ``"squared_error"``.
         smoothing: label smoothing of the cross-entropy, 0 to below 1.
@@ -60,10 +60,10 @@ class Run(Facts):
             together, as in `cnnkit.train.rules.Rules`.
         fetch: local steps of each worker between two exchanges: a policy from ``cnnkit.fetch``, a number, or
             its text.
-        emulate: workers made slower than they are, from ``cnnkit.workers.emulate``.
+        emulate: workers made slower than they are, from ``cnnkit.workers.emulate``, or their speeds.
         judge: the parts evaluated after an epoch; ``"test"``, and ``"held_out"`` where data has one, when
             left out.
-        views: `Views` of each image that evaluation averages over.
+        views: `Views` of each image that evaluation averages over, or their text.
         freeze: (epoch, layers) pairs, epochs from 0: from then on so many of the network's first layers learn no
             more, and no gradient goes that far back.
         evaluate_every: epochs between two evaluations; the last epoch is always evaluated.
@@ -73,21 +73,24 @@ class Run(Facts):
             for an epoch, which a GPU does without waiting for the host.
         watch: who is told of the progress; a panel in a notebook, a bar or lines elsewhere when left out.
 
+    Text is what the command line takes: ``Run("lenet", "mnist", optimizer="sgd(one_cycle(0.1))", augment="flip()")``.
+
     Raises:
-        ValueError: settings that cannot work, each named, before anything is compiled.
+        ValueError, TypeError: settings that cannot work, each named, before anything is compiled.
     """
 
+    @hinting(**arguments.ELSEWHERE)
     def __init__(
         self,
-        net: Layer,
-        data: Dataset,
+        net: Layer | str,
+        data: Dataset | str | Path,
         *,
         batch: int = 128,
         epochs: int = 10,
         seed: int = 0,
         folder: str | Path | None = None,
-        optimizer: Optimizer | None = None,
-        augment: Augment | None = None,
+        optimizer: Optimizer | str | None = None,
+        augment: Augment | str | None = None,
         normalize: bool = True,
         loss: str = "cross_entropy",
         smoothing: float = 0.0,
@@ -102,9 +105,9 @@ class Run(Facts):
         outer: str = "plain",
         outer_lr: float = 0.7,
         outer_momentum: float = 0.9,
-        emulate: Emulated | None = None,
+        emulate: Emulated | Sequence[float] | None = None,
         judge: str | Sequence[str] | None = None,
-        views: Views | None = None,
+        views: Views | str | None = None,
         freeze: Sequence[tuple[int, int]] = (),
         evaluate_every: int = 1,
         checkpoint_every: float = 30.0,
@@ -112,25 +115,38 @@ class Run(Facts):
         watch: report.Watcher | None = None,
     ) -> None:
         join()
-        settings.network(net)
+        arguments.check(
+            folder=folder,
+            normalize=normalize,
+            smoothing=smoothing,
+            outer_lr=outer_lr,
+            outer_momentum=outer_momentum,
+            fetch=fetch,
+            judge=judge,
+        )
+        data = arguments.dataset(data)
+        net = arguments.network(net, len(data.classes))
+        augment, views = arguments.augmentation(augment), arguments.views(views)
         mean, std = data.statistics() if normalize else (np.zeros(1, np.float32), np.ones(1, np.float32))
         task = Task(
             net,
-            optimizer or sgd(),
+            arguments.optimizer(optimizer),
             augment,
             settings.loss_function(loss, smoothing, LOSSES),
             mean,
             np.maximum(std, np.float32(1e-6)),
             *choose(dtype, DTYPES, "dtype"),
             views,
-            settings.freeze(freeze, net),
+            settings.freeze(arguments.pairs(freeze), net),
         )
         policy = settings.policy(fetch, delay)
-        rules = Rules(mode, delay, exchange, payload, momentum, outer, outer_lr, outer_momentum, emulate)
+        slowed = arguments.emulated(emulate)
+        rules = Rules(mode, delay, exchange, payload, momentum, outer, outer_lr, outer_momentum, slowed)
         self.judge = settings.parts(judge, data)
         config = {
             "cnnkit": cnnkit.__version__,
             "net": net.describe(),
+            "net_name": arguments.name_of(net, len(data.classes)),
             "data": settings.describe_data(data),
             "batch": settings.batch_size(batch, data),
             "epochs": settings.count("epochs", epochs),
@@ -156,7 +172,7 @@ class Run(Facts):
         self.net, self.data, self.task = net, data, task
         self.optimizer, self.augment = task.optimizer, augment
         self.batch, self.seed, self.rules, self.fetch = batch, seed, rules, policy
-        self.evaluate_every, self.watch = evaluate_every, watch
+        self.evaluate_every, self.watch = evaluate_every, arguments.watching(watch)
         self.keeper = Keeper(None if folder is None else Path(folder), self.config, checkpoint_every)
         self.control, self.clocks = Control(), Clocks()
         self._setup = Setup(task, rules, data, batch, epochs, seed, self.fetch, workers, self.config)
@@ -323,7 +339,11 @@ class Run(Facts):
 
     @classmethod
     def load(
-        cls, folder: str | Path, net: Layer | None = None, data: Dataset | None = None, **changes: Any
+        cls,
+        folder: str | Path,
+        net: Layer | str | None = None,
+        data: Dataset | str | Path | None = None,
+        **changes: Any,
     ) -> "Run":
         """The run in a folder, as it was last saved.
 

@@ -7,6 +7,8 @@ from typing import Any
 
 import numpy as np
 
+from cnnkit.names import hinting
+
 Rates = tuple[np.ndarray, np.ndarray]
 
 
@@ -65,6 +67,7 @@ def stages(*parts: tuple[float, ...]) -> Schedule:
     return Schedule("stages", {"stages": [list(part) for part in parts]}, rates)
 
 
+@hinting()
 def cosine(peak: float, *, warmup: float = 0.0, final: float = 0.0) -> Schedule:
     """Linear warm-up to the peak, then half a cosine down to the final rate (Loshchilov & Hutter 2017).
 
@@ -84,6 +87,7 @@ def cosine(peak: float, *, warmup: float = 0.0, final: float = 0.0) -> Schedule:
     return Schedule("cosine", {"peak": peak, "warmup": warmup, "final": final}, rates)
 
 
+@hinting()
 def one_cycle(peak: float, *, rise: float = 0.25, start: float = 0.1, final: float = 0.0) -> Schedule:
     """Linear up to the peak, then linear down (Smith 2018).
 

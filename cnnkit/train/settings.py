@@ -29,6 +29,7 @@ IDENTITY: tuple[str, ...] = (
     "normalize",
     "loss",
     "dtype",
+    "freeze",
 )
 IDENTITY += ("mode", "delay", "payload", "momentum", "outer", "outer_lr", "outer_momentum")
 # What all processes of a job must have alike, so that they do the same at the same time.
@@ -228,6 +229,7 @@ def describe_rules(rules: "Rules") -> dict[str, Any]:
 def differences(then: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
     """What identifies a run and is not the same, each as ``"batch was 128, is 64"``."""
     found = []
+    then = {"freeze": []} | dict(then)  # older runs do not tell, as none of them could
     for key in IDENTITY:
         if then.get(key) != now.get(key):
             where, was, this = _first_difference(then.get(key), now.get(key), key)
@@ -241,7 +243,7 @@ def _first_difference(then: Any, now: Any, path: str) -> tuple[str, Any, Any]:
             if then.get(key) != now.get(key):
                 return _first_difference(then.get(key), now.get(key), f"{path}.{key}")
     if isinstance(then, list) and isinstance(now, list):
-        if len(then) != len(now):
+        if len(then) != len(now) and path != "freeze":
             return f"the number of {path}", len(then), len(now)
         for i, (a, b) in enumerate(zip(then, now)):
             if a != b:

@@ -196,9 +196,13 @@ class Standing:
     def _restore(self, made: Any, content: bytes) -> None:
         facts = self.keeper.facts_in(content)
         carry = self._carry(content, facts)
-        carry = regroup(self.setup.task, self.setup.rules, carry, made.workers, *facts["rates"])
+        task = self._task_before(facts)
+        carry = regroup(task, self.setup.rules, carry, made.workers, *facts["rates"])
         made.restore(carry, facts)
         self.epoch, self.position = facts["epoch"], facts["position"]
+
+    def _task_before(self, facts: dict[str, Any]) -> Task:
+        return self.setup.task.before(facts["epoch"], facts["position"])
 
     def _carry(self, content: bytes, facts: dict[str, Any]) -> Carry:
         shapes = like(self.setup.task, self.setup.rules, jax.eval_shape(self._draw), facts["workers"])
@@ -208,5 +212,6 @@ class Standing:
         if (content := self.keeper.content()) is None:
             return None
         facts = self.keeper.facts_in(content)
-        settled = settle(self.setup.task, self.setup.rules, self._carry(content, facts), *facts["rates"])
+        task = self._task_before(facts)
+        settled = settle(task, self.setup.rules, self._carry(content, facts), *facts["rates"])
         return jax.device_put(settled.model)

@@ -105,6 +105,10 @@ class Task:
             return self
         return self._by_stage.setdefault((augment, frozen), replace(self, augment=augment, frozen=frozen))
 
+    def before(self, epoch: int, position: int) -> "Task":
+        """The task as it was in the last round before a mini-batch of an epoch, whose change may be on its way."""
+        return self.at(epoch if position else max(epoch - 1, 0))
+
     @cached_property
     def _by_stage(self) -> dict[tuple[Augment | None, int], "Task"]:
         return {}
@@ -192,9 +196,11 @@ class Task:
         params, opt = self.optimizer.update(grads, model.opt, model.params, lr, momentum)
         moved = lambda layer, name, old, new: new if layer.lr == 1.0 else old + layer.lr * (new - old)
         params = _by_layer(moved, self.net, model.params, params)
-        if self.frozen:  # a momentum from before would move them on
-            params = (*model.params[: self.frozen], *params[self.frozen :])
-        return Model(params, model.state, opt)
+        return Model(self.held(model.params, params), model.state, opt)
+
+    def held(self, old: Any, new: Any) -> Any:
+        """New parameters, with the old ones of the layers that learn no more: a momentum would move them on."""
+        return (*old[: self.frozen], *new[self.frozen :]) if self.frozen else new
 
 
 def _by_layer(function: Callable[..., Any], net: Layer, *trees: Any) -> Any:

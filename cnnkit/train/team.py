@@ -73,7 +73,7 @@ class Team:
         self.source = self._place.everywhere(source)
         self._bytes: list[int] = []
         self._by_task: dict[Task, dict[str, Compiled]] = {}
-        self._now = task.at(0)
+        self._now = task.at(0)  # as it was in the last round
 
     @property
     def stop(self) -> bool:
@@ -115,7 +115,7 @@ class Team:
 
     def begin_epoch(self, plan: Plan, fresh: bool) -> None:
         """Lay out an epoch; ``fresh`` unless it is resumed half-way."""
-        self.host_plan, self._now = plan, self.task.at(int(plan.epoch))
+        self.host_plan = plan
         self.plan = self._place.everywhere(plan)
         if fresh:
             sums, bad = self._place.stacked(jax.device_get((Sums.zero(), np.int32(-1))))
@@ -133,6 +133,7 @@ class Team:
         Returns:
             mini-batches of the epoch that are done now.
         """
+        self._enter(self.task.at(int(self.host_plan.epoch)))
         self._settled = None
         signals = self._place.own_rows(self.measured.tell(self.control.stopping, save, self.control.scales))
         run = self._way()
@@ -146,6 +147,16 @@ class Team:
         lr, momentum = self._rates_at(firsts[-1, 0])
         self._rates = float(lr), float(momentum)
         return position + int(counts.sum())
+
+    def _enter(self, now: Task) -> None:
+        """Train what the epoch's task is from here on; what is on its way to layers that learn no more arrives first."""
+        if self.rules.delay and now.frozen > self._now.frozen:
+            common, own = self.carry
+            arguments = self._place.everywhere((*map(np.float32, self._rates), np.int32(now.frozen)))
+            params, change = self._alone(self._programs["arrived"], self.carry, *arguments)
+            model = common.model._replace(params=params)
+            self.carry = Carry(common._replace(model=model), own._replace(change=change))
+        self._now = now
 
     def _way(self) -> Callable[..., Any]:
         """How the next round runs: with others in one program, in one that looks at the clock, or by the scheduler."""
@@ -329,6 +340,7 @@ class Team:
         """Go on from a snapshot of as many workers, which `regroup` makes, and what was said beside it."""
         self.round, self.measured.scales = facts["round"], Scales(*facts["scales"])
         self._rates = tuple(facts["rates"])
+        self._now = self.task.before(facts["epoch"], facts["position"])
         self.measured.restore(facts["measured"])
         self.carry = Carry(self._place.stacked(carry.common), self._place.rows(carry.own))
         self._sums, self._bad = carry.own.sums, carry.own.bad

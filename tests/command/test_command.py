@@ -6,6 +6,7 @@ import re
 import signal
 import subprocess
 import sys
+from types import SimpleNamespace
 
 import pytest
 
@@ -13,9 +14,12 @@ import cnnkit as ck
 from cnnkit.command import main, reproduce
 from cnnkit.command import train as train_command
 from cnnkit.command.main import make_parser
+from cnnkit.record.rows import Record
 from cnnkit.train import report
+from cnnkit.train.diverge import Diverged
 
 NET = "import cnnkit as ck\n\ndef net(classes):\n    return ck.serial(ck.dense(16), ck.relu(), ck.dense(classes))\n"
+NET += "\ndef none(): ...\n\ndef forgets(classes): ...\n"
 COMMANDS = ("train", "data", "summary", "plot", "runs", "lab", "launch")
 
 
@@ -151,9 +155,16 @@ def test_training_leaves_a_run_that_is_listed_drawn_and_gone_on_with(here, capsy
     assert (here / "runs/digits-net-0/curves.png").read_bytes()[:4] == b"\x89PNG"
     assert main(["plot", "a=runs/digits-net-0", "--y", "loss", "lr", "--out", "two.svg"]) == 0
     assert "<svg" in (here / "two.svg").read_text()
+    capsys.readouterr()
 
-    assert trained() == 0
-    assert "runs/digits-net-0 is done; for more give a larger --epochs" in capsys.readouterr().out
+    files = {path: path.stat().st_mtime_ns for path in (here / "runs/digits-net-0").iterdir()}
+    assert trained("--workers", "2") == 0
+    again = capsys.readouterr().out.splitlines()
+    assert again[0].startswith(
+        "runs/digits-net-0 is done, and nothing is trained; for more give a larger --epochs, to begin anew another"
+    )
+    assert again[1:] == told.splitlines()[-2:]
+    assert files == {path: path.stat().st_mtime_ns for path in (here / "runs/digits-net-0").iterdir()}
     assert trained("--epochs", "3") == 0
     assert "goes on from epoch 2.00 of 3\nepoch 3/3" in capsys.readouterr().out
     assert trained("--batch", "32") == 2
@@ -161,7 +172,48 @@ def test_training_leaves_a_run_that_is_listed_drawn_and_gone_on_with(here, capsy
     assert error.startswith(
         "cnnkit: runs/digits-net-0 holds another run: batch was 128, is 32. Give the same"
     )
+    assert error.endswith("draw it with cnnkit plot, or use another --folder\n")
     assert error.count("\n") == 1
+
+
+def test_a_rate_too_high_is_told_and_what_may_begin_in_its_folder(here, capsys, monkeypatch):
+    wild = ("--optimizer", "sgd(momentum=0)", "--folder", "runs/nan")
+    assert trained(*wild, "--lr", "1e38") == 2
+    out, error = capsys.readouterr()
+    assert re.search(r"^failed at epoch [01]\.\d\d of 2$", out, re.M)
+    assert "There was no checkpoint yet. Lower the learning rate" in error
+    assert main(["runs"]) == 0
+    assert capsys.readouterr().out.splitlines()[1].split() == [
+        "runs/nan",
+        "dense",
+        "16,",
+        "dense",
+        "10",
+        "digits",
+        "0",
+        "of",
+        "2,",
+        "diverged",
+    ]
+    Record("runs/nan").append({"kind": "epoch", "epoch": 1})
+    assert trained(*wild, "--lr", "0.05") == 2
+    error = capsys.readouterr().err
+    assert error.startswith(
+        "cnnkit: runs/nan holds another run: optimizer.schedule.lr was 1e+38, is 0.05. Give"
+    )
+
+    def fit():
+        raise Diverged("the loss is not a finite number")
+
+    monkeypatch.setattr(
+        train_command,
+        "make",
+        lambda *_: SimpleNamespace(epoch=1, epochs=2, folder=here / "runs/nan", fit=fit),
+    )
+    assert trained() == 2
+    assert capsys.readouterr().err == (
+        "cnnkit: the loss is not a finite number. With other settings it begins anew, in another --folder\n"
+    )
 
 
 AGAIN = "To go on: cnnkit train small.py:net --take 256 --epochs 2 --epochs 4 --folder 'runs/my run'\n"
@@ -198,6 +250,8 @@ def test_a_second_ctrl_c_ends_at_once_and_does_not_claim_to_have_saved(here, cap
 
 def test_workers_are_drawn_by_round(here, capsys):
     assert trained("--workers", "2", "--batch", "32", "--fetch", "2", "--folder", "runs/two") == 0
+    told = r"2 workers, each a CPU device that JAX makes up, share this machine's \d+ cores?: rounds are as on 2 devices"
+    assert re.match(told, capsys.readouterr().out)
     assert main(["plot", "runs/two", "--rounds"]) == 0
     assert (here / "runs/two/rounds.png").stat().st_size > 2000
 
@@ -227,6 +281,26 @@ def test_workers_are_drawn_by_round(here, capsys):
         (["plot", "x", "y", "--rounds"], "cnnkit: --rounds draws one run; give one folder"),
         (["runs", "gone"], "cnnkit: gone: no such folder"),
         (["data", "fetch", "imagenet"], "cnnkit: unknown data set 'imagenet': "),
+        (
+            ["train", "--data", "/nonexistent"],
+            "cnnkit: /nonexistent: no such folder; data is one of digits, ",
+        ),
+        (
+            ["train", "small.py:none"],
+            "cnnkit: small.py:none is called with one argument, the number of classes, but it is none()",
+        ),
+        (
+            ["train", "small.py:forgets"],
+            "cnnkit: small.py:forgets returned None, not a network; end it with return serial",
+        ),
+        (
+            ["train", "small.py:net", "--smoothing", "0.1", "--loss", "squared_error"],
+            "cnnkit: --smoothing 0.1 goes with --loss cross_entropy, not 'squared_error'",
+        ),
+        (
+            ["train", "--optimizer", "sgd(momentun=0.9)"],
+            "cnnkit: optimizer 'sgd(momentun=0.9)': sgd() got an unexpected ",
+        ),
     ],
 )
 def test_a_users_mistake_is_one_line_and_status_2(here, capsys, argv, told):
@@ -240,6 +314,13 @@ def test_a_users_mistake_is_one_line_and_status_2(here, capsys, argv, told):
     ("argv", "told"),
     [
         (["trian"], "cnnkit: argument COMMAND: invalid choice: 'trian' (choose from"),
+        (["trian"], "; did you mean train?"),
+        (
+            ["train", "--batchsize", "32"],
+            "cnnkit train: unrecognized arguments: --batchsize; did you mean --batch?",
+        ),
+        (["runs", "--foldr=x"], "cnnkit runs: unrecognized arguments: --foldr=x; see"),
+        (["--tracebak", "runs"], "cnnkit: unrecognized arguments: --tracebak; did you mean --traceback?"),
         (
             ["train", "--epochs", "0"],
             "cnnkit train: argument --epochs: '0' is not a whole number of at least 1",

@@ -8,38 +8,42 @@ from PIL import Image
 
 from cnnkit import augment
 from cnnkit.command import words
+from cnnkit.train import arguments
 
 
 def test_a_call_is_a_known_name_with_plain_arguments():
-    made = words.augmentation("flip(), crop(32, pad=4, outside='reflect')")
+    made = arguments.augmentation("flip(), crop(32, pad=4, outside='reflect')")
     assert str(made) == "flip() → crop(32, pad=4, outside=reflect)"
-    assert words.augmentation("flip").describe() == augment.flip().describe()
-    assert words.augmentation(None) is None
+    assert arguments.augmentation("flip").describe() == augment.flip().describe()
+    assert arguments.augmentation(None) is None
 
 
 def test_an_optimizer_is_its_name_or_a_call_and_takes_a_number_or_a_schedule():
-    assert words.optimizer("sgd", None).describe() == words.optimizer("sgd()", "0.05").describe()
-    made = words.optimizer("muon(momentum=0.8)", "cosine(0.2, warmup=2)").describe()
+    assert arguments.optimizer("sgd", None).describe() == arguments.optimizer("sgd()", "0.01").describe()
+    made = arguments.optimizer("muon(momentum=0.8)", "cosine(0.2, warmup=2)").describe()
     assert (made["name"], made["momentum"]) == ("muon", 0.8)
     assert made["schedule"] == {"name": "cosine", "peak": 0.2, "warmup": 2, "final": 0.0}
-    stages = words.optimizer("sgd", "stages((0.05, 10), (0.01, 0.95, 10))").describe()["schedule"]
+    stages = arguments.optimizer("sgd", "stages((0.05, 10), (0.01, 0.95, 10))").describe()["schedule"]
     assert stages["stages"] == [[0.05, 10], [0.01, 0.95, 10]]
 
 
 @pytest.mark.parametrize(
     ("make", "text"),
     [
-        (lambda: words.augmentation("flop()"), "unknown augmentation 'flop': did you mean 'flip'"),
-        (lambda: words.augmentation("crop(32"), r"augmentation 'crop\(32' is not of the form name or name"),
-        (lambda: words.augmentation("3"), "augmentation '3' is not of the form"),
+        (lambda: arguments.augmentation("flop()"), "unknown augmentation 'flop': did you mean 'flip'"),
         (
-            lambda: words.augmentation("crop(open('x'))"),
+            lambda: arguments.augmentation("crop(32"),
+            r"augmentation 'crop\(32' is not of the form name or name",
+        ),
+        (lambda: arguments.augmentation("3"), "augmentation '3' is not of the form"),
+        (
+            lambda: arguments.augmentation("crop(open('x'))"),
             "arguments are plain numbers, words in quotes, and lists",
         ),
-        (lambda: words.augmentation("flip(speed=3)"), "unexpected keyword argument 'speed'"),
-        (lambda: words.optimizer("sdg", None), "unknown optimizer 'sdg': did you mean 'sgd'"),
-        (lambda: words.optimizer("sgd", "cosin(0.1)"), "unknown schedule 'cosin': did you mean 'cosine'"),
-        (lambda: words.optimizer("sgd", "-1"), "lr is -1.0; it must be a number above 0"),
+        (lambda: arguments.augmentation("flip(speed=3)"), "unexpected keyword argument 'speed'"),
+        (lambda: arguments.optimizer("sdg", None), "unknown optimizer 'sdg': did you mean 'sgd'"),
+        (lambda: arguments.optimizer("sgd", "cosin(0.1)"), "unknown schedule 'cosin': did you mean 'cosine'"),
+        (lambda: arguments.optimizer("sgd", "-1"), "lr is -1.0; it must be a number above 0"),
         (lambda: words.network("lenett", 10), "unknown network 'lenett': did you mean 'lenet'"),
     ],
 )

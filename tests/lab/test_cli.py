@@ -77,5 +77,7 @@ def test_other_systems_are_told_at_once(monkeypatch, platform, name):
 def test_pyroute2_missing(monkeypatch):
     monkeypatch.setattr(sys, "platform", "linux")
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
-    with pytest.raises(ImportError, match=r"pyroute2, which is missing: pip install cnnkit\[lab\]"):
+    with pytest.raises(
+        ImportError, match=r"pyroute2, which is missing: pip install -e '\.\[lab\]' in the folder"
+    ):
         require()

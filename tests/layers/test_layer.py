@@ -130,8 +130,16 @@ def test_a_shape_error_tells_the_whole_way_to_the_layer():
     ("make", "error", "text"),
     [
         (lambda: serial(), ValueError, "serial needs at least one layer"),
-        (lambda: serial(relu), TypeError, "serial: part 0 is <function relu"),
-        (lambda: serial(relu), TypeError, "not a Layer; call it, e.g. relu()"),
+        (
+            lambda: serial(relu),
+            TypeError,
+            "serial: part 0 is the function relu, not a Layer; call it, e.g. relu(…)",
+        ),
+        (
+            lambda: serial([relu(), relu()]),
+            TypeError,
+            "serial: part 0 is a list, not a Layer; give layers one by one, or serial(*layers) for a list of them",
+        ),
         (lambda: branch(relu(), 3), TypeError, "branch: part 1 is 3, not a Layer"),
         (lambda: branch(relu(), merge="summ"), ValueError, "unknown merge 'summ': did you mean 'sum'?"),
     ],

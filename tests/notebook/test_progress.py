@@ -50,6 +50,18 @@ def test_a_resumed_run_shows_the_curve_from_its_file():
     assert progress.curve("test_accuracy", "seconds") == ([1, 3], [0.1, 0.5])
 
 
+def test_of_a_run_that_was_done_before_no_share_is_awaited():
+    progress, made = Progress(), stub(epochs_done=10.0)
+    progress.begin(made)
+    progress.end(made, "done")
+    told = face.text(progress, None)
+    assert (
+        "epoch 10.0 of 10, done before, nothing was trained: run.fit(epochs=…) with a larger number" in told
+    )
+    assert "worker" not in told
+    assert "worker" not in face.final_html(progress, None, None, 0, 0)
+
+
 def rounds_row(i, **changes):
     row = {
         "kind": "rounds",

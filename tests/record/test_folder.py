@@ -8,8 +8,9 @@ import sys
 
 import pytest
 
-from cnnkit.record import folder
-from cnnkit.record.folder import Lock, check_writable, read_config, write_config, write_whole
+from cnnkit.record import checkpoint, folder
+from cnnkit.record.folder import Lock, check_writable, read_config, settings_in, write_config, write_whole
+from cnnkit.record.rows import Record
 
 
 def test_a_file_is_replaced_whole_or_not_at_all(tmp_path, monkeypatch):
@@ -40,9 +41,21 @@ def test_colleagues_can_read_what_is_written(tmp_path):
 
 
 def test_settings_come_back(tmp_path):
-    assert read_config(tmp_path) is None
+    assert settings_in(tmp_path) is None
     write_config(tmp_path / "run", {"batch": 8, "net": {"kind": "serial"}})
-    assert read_config(tmp_path / "run") == {"batch": 8, "net": {"kind": "serial"}}
+    assert settings_in(tmp_path / "run") == {"batch": 8, "net": {"kind": "serial"}}
+
+
+def test_a_folder_is_held_by_a_run_of_which_something_is_left(tmp_path):
+    settings = {"batch": 8}
+    write_config(tmp_path, settings)
+    Record(tmp_path).append({"kind": "event", "event": "diverged"})
+    assert read_config(tmp_path) is None
+    (tmp_path / checkpoint.NAME).write_bytes(b"even if damaged")
+    assert read_config(tmp_path) == settings
+    (tmp_path / checkpoint.NAME).unlink()
+    Record(tmp_path).append({"kind": "epoch", "epoch": 1})
+    assert read_config(tmp_path) == settings
 
 
 @pytest.mark.parametrize("content", [b"{", b"", b"\xff\xfe\xfa", b"[1, 2]", b"null"])

@@ -190,6 +190,22 @@ def test_members_that_cannot_be_are_named_before_anything_is_trained(digits, set
         committee(members, digits, say=pytest.fail, **settings)
 
 
+def test_members_may_differ_in_what_they_freeze_but_not_side_by_side(digits, settings, tmp_path):
+    freezing = {"net": net(), "seed": 0, "freeze": [(1, 1)]}
+    made = committee([net(), freezing], digits, say=lambda _: None, **settings)
+    first = [np.asarray(run.params[0]["w"]) for run in made]
+    assert np.abs(first[0] - first[1]).max() > 1e-3
+    message = "freeze=((1, 1),) is for a Run; at_once, as for member 1, has one program for all epochs"
+    with pytest.raises(ValueError, match=re.escape(message)):
+        committee([net(), freezing], digits, folder=tmp_path, at_once=2, say=pytest.fail, **settings)
+    crowd = {"net": net(4), "workers": 99}
+    with pytest.raises(ValueError, match="devices"):
+        committee([net(), crowd], digits, folder=tmp_path, at_once=2, say=pytest.fail, **settings)
+    with pytest.raises(ValueError, match="at_once is 0; it must be a whole number"):
+        committee([net()], digits, folder=tmp_path, at_once=0, say=pytest.fail, **settings)
+    assert not list(tmp_path.iterdir())
+
+
 def test_a_committee_that_is_not_there_or_not_ready_says_so(digits, settings, tmp_path):
     with pytest.raises(FileNotFoundError, match=r"holds no committee: it has no committee\.json"):
         Committee.load(tmp_path)

@@ -98,7 +98,7 @@ def test_a_folder_with_another_run_names_each_difference(make, tmp_path):
 def test_differences_in_depth_are_found(make, tmp_path):
     make(folder=tmp_path).save()
     for settings, message in (
-        ({"optimizer": optim.sgd(0.1)}, "optimizer.schedule.lr was 0.05, is 0.1"),
+        ({"optimizer": optim.sgd(0.1)}, "optimizer.schedule.lr was 0.01, is 0.1"),
         ({"net": serial(relu(), dense(10))}, "the number of net.parts was 1, is 2"),
         ({"loss": "squared_error"}, "loss.name was 'cross_entropy', is 'squared_error'"),
         ({"mode": "accumulate"}, "mode was 'local', is 'accumulate'"),

@@ -21,7 +21,7 @@ def made(digits, **settings):
     from cnnkit.train.run import Run
 
     settings = {"optimizer": optim.sgd(0.1, momentum=0.9), "epochs": 3, "watch": Quiet()} | settings
-    return Run(net(), digits, batch=32, **settings)
+    return Run(settings.pop("net", None) or net(), digits, batch=32, **settings)
 
 
 def apart(run):
@@ -44,6 +44,33 @@ def test_frozen_layers_stay_and_the_others_go_on(digits, settings):
     free = made(digits, **settings)
     free.fit(1)
     np.testing.assert_array_equal(flat(free.params), np.concatenate(at[0]))
+
+
+@pytest.mark.parametrize(
+    "rules",
+    [
+        {"outer": "nesterov", "delay": 1, "payload": "int8", "exchange": "redundant"},
+        {"mode": "accumulate", "delay": 1},
+    ],
+    ids=lambda rules: " ".join(map(str, rules.values())),
+)
+def test_what_is_on_its_way_arrives_before_layers_are_frozen_and_nothing_after(digits, tmp_path, rules):
+    from cnnkit.train.run import Run
+
+    settings = {"net": serial(dense(8), relu(), dense(10)), "workers": 2, "freeze": [(1, 1)], "judge": ()}
+    settings |= rules
+    run = made(digits, **settings)
+    at = [[flat(part) for part in run.fit(epochs).params[::2]] for epochs in (1, 2, 3)]
+    moved = lambda layer, epoch: np.abs(at[epoch][layer] - at[epoch - 1][layer]).max()
+    assert [moved(0, 1), moved(0, 2)] == [0, 0]
+    assert min(moved(1, 1), moved(1, 2)) > 1e-3
+    # Gone on with where the layer was just frozen, when it long was, and by others.
+    made(digits, **settings, folder=tmp_path).fit(1)
+    load = lambda **changes: Run.load(tmp_path, data=digits, watch=Quiet(), **changes)
+    np.testing.assert_array_equal(flat(load().fit(3).params), flat(run.params))
+    np.testing.assert_array_equal(flat(load().params[0]), at[2][0])
+    if "payload" not in rules:
+        np.testing.assert_array_equal(flat(load(workers=3).fit(4).params[0]), at[2][0])
 
 
 def test_no_gradient_goes_back_to_frozen_layers(digits):

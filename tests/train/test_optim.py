@@ -5,7 +5,11 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from cnnkit import nets
+from cnnkit.data import from_arrays, load
 from cnnkit.train import optim
+from cnnkit.train.report import Silent
+from cnnkit.train.run import Run
 
 PARAMS = {"w": jnp.array([[1.0, -2.0], [0.5, 4.0]]), "b": jnp.array([1.0, 3.0])}
 GRADS = {"w": jnp.array([[0.5, 1.0], [-1.0, 2.0]]), "b": jnp.array([2.0, -1.0])}
@@ -102,3 +106,16 @@ def test_by_name():
 def test_settings_that_cannot_be_say_so(build, message):
     with pytest.raises(ValueError, match=message):
         build()
+
+
+def test_the_usual_rate_trains_a_network_that_nothing_normalizes():
+    """From some seeds LeNet does not learn at five times the rate."""
+    digits = load("digits")
+
+    def wide(split):
+        return np.pad(split.images.repeat(3, 1).repeat(3, 2), ((0, 0), (2, 2), (2, 2), (0, 0))), split.labels
+
+    data = from_arrays(*wide(digits.train), *wide(digits.test), name="wide digits")
+    run = Run(nets.lenet(), data, batch=32, epochs=2, evaluate_every=2, watch=Silent())
+    for seed in (1, 3):
+        assert run.again(seed).fit().history[-1]["test_accuracy"] > 0.9

@@ -75,7 +75,7 @@ def without_clocks(rows):
 RUNS = [
     {"fetch": 2},
     {"fetch": 2, "delay": 1},
-    {"fetch": 2, "delay": 1, "mode": "accumulate"},
+    {"fetch": 2, "delay": 1, "mode": "accumulate", "freeze": [[1, 1]]},
     {"fetch": 2, "delay": 1, "payload": "int8", "exchange": "redundant", "momentum": "average"},
 ]
 OWN_WAYS = [
@@ -85,6 +85,7 @@ OWN_WAYS = [
     ({}, {1: {"seed": 1}}),
     ({}, {1: {"width": 9, "batch": 8}}),
     ({"fetch": 3}, {1: {"fetch": 2}}),
+    ({"freeze": [[1, 1]]}, {1: {"freeze": []}}),
     ({"layerwise": "ring"}, {}),
 ]
 
@@ -133,6 +134,8 @@ def test_two_processes_are_as_one_with_two_devices(make, tmp_path):
         assert told["error"] == f"{differ}batch is 8 in process 1 and 16 in process 0; {features}"
     for told in disagreed[2]:
         assert told["error"] == f"{differ}fetch is 'every(2)' in process 1 and 'every(3)' in process 0"
+    for told in disagreed[3]:
+        assert told["error"] == f"{differ}freeze is [] in process 1 and [[1, 1]] in process 0"
 
 
 @pytest.mark.long

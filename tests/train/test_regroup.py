@@ -117,3 +117,19 @@ def test_workers_optimizers_are_averaged_and_books_and_residuals_go_to_one(make)
             assert not after[1:].any()
         assert own.bad.tolist() == [-1] * workers
     assert regroup(run.task, run.rules, was, 3, 0, 0) is was
+
+
+def test_an_exchange_of_nothing_moves_nothing_and_keeps_what_rounding_took(make, tmp_path):
+    """Other workers begin with nothing on its way: their first exchange is no outer step, and carries no residuals."""
+    settings = {"batch": 16, "delay": 1, "outer": "nesterov", "payload": "int8", "exchange": "redundant"}
+    settings |= {"folder": tmp_path, "judge": ()}
+    make(workers=3, **settings).fit()
+    run = make(workers=2, **settings, epochs=3)
+    before = run.engine.snapshot()
+    np.testing.assert_array_equal(flat(run.engine.model().params), flat(before.common.model.params))
+    run.engine.begin_epoch(loop.lay_out(run, 2, lr_scale=0.0), fresh=True)
+    run.engine.advance(0, 1e-9)
+    after = run.engine.snapshot()
+    np.testing.assert_array_equal(flat(after.common), flat(before.common))
+    assert np.abs(flat(before.own.error)).sum() > 0.1
+    np.testing.assert_array_equal(flat(after.own.error), flat(before.own.error))
