@@ -189,7 +189,8 @@ def table(experiment: Experiment, rows: list[Row], machine: str) -> str:
         [
             f"{experiment.title} ({experiment.source})",
             *text,
-            f"on {machine}; ours: median ± standard deviation over n",
+            f"on {machine}",
+            "ours: median ± standard deviation over n",
             *textwrap.wrap(experiment.note, NOTE_WIDTH, break_long_words=False, break_on_hyphens=False),
         ]
     )
