@@ -19,7 +19,8 @@
 # | machines of your own, over the links they have | `srun cnnkit reproduce cluster --preset full` on each |
 # | any script on such a cluster | `cnnkit lab --nodes 4 --rate 100mbit -- python train.py` |
 #
-# One GPU has nobody to talk to. Without namespaces (macOS, Windows, some containers) the saved results are shown.
+# The first, second, third and last need `pip install -e '.[lab]'`. One GPU has nobody to talk to. Without namespaces (macOS,
+# Windows, some containers) the saved results are shown.
 
 # %%
 import os
