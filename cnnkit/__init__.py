@@ -99,7 +99,7 @@ def __getattr__(name: str) -> Any:
     elif name in _HOMES:
         value = getattr(importlib.import_module(_HOMES[name]), name)
         if name == "Run":
-            sys.modules["cnnkit.train.run"].set_default_watcher(_watcher)
+            sys.modules["cnnkit.train.report"].set_usual(_watcher)
     else:
         value = lacking("cnnkit", [*_MODULES, *_HOMES])(name)
     globals()[name] = value

@@ -23,6 +23,7 @@ def spoken(text: str, options: Iterable[str]) -> str:
     >>> spoken("write warm_start(1, 16, epochs=5)", ["epochs"])
     'write warm_start(1, 16, epochs=5)'
     """
+    text = re.sub(r"^\[Errno \d+\] ", "", text)
     for said, instead in PHRASES.items():
         text = text.replace(said, instead)
     names = "|".join(map(re.escape, options))

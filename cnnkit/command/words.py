@@ -9,8 +9,16 @@ from typing import TYPE_CHECKING, Any
 from cnnkit.names import brief, choose
 
 if TYPE_CHECKING:
+    from cnnkit.augment import Augment
     from cnnkit.data import Dataset
     from cnnkit.layers import Layer
+
+
+def augmentation(text: str) -> "Augment | None":
+    """Augmentations one after another, as `Run` takes them, from ``"flip(), crop(32, pad=4)"``."""
+    from cnnkit.train import arguments
+
+    return arguments.augmentation(text)
 
 
 def frozen(text: str) -> tuple[tuple[int, int], ...]:

@@ -13,7 +13,7 @@ from cnnkit.notebook import plots
 from cnnkit.notebook.series import X, Y, labelled, several
 from cnnkit.notebook.strips import table
 from cnnkit.notebook.style import PART_NAMES, Picture
-from cnnkit.record.folder import read_config
+from cnnkit.record.folder import settings_in
 from cnnkit.record.rows import Record
 
 MOST_SETTINGS = 6
@@ -87,7 +87,9 @@ class Comparison:
         flat = [_flat(config) for config in self.configs.values()]
         keys = dict.fromkeys(key for config in flat for key in config)
         found = [key for key in keys if key.split(".")[0] not in UNTOLD]
-        return [key for key in found if len({repr(c.get(key)) for c in flat}) > 1][:MOST_SETTINGS]
+        found = [key for key in found if len({repr(c.get(key)) for c in flat}) > 1]
+        # That they are damaged comes first, as everything else differs too then.
+        return sorted(found, key=lambda key: key != "settings")[:MOST_SETTINGS]
 
 
 def compare(runs: Any, x: str = "epochs", y: str = "accuracy") -> Comparison:
@@ -127,10 +129,17 @@ def _configs(runs: Any, labels: list[str]) -> dict[str, dict[str, Any]]:
 
 def _config(run: Any) -> dict[str, Any]:
     if isinstance(run, str | os.PathLike):
-        return read_config(run) or {}
+        return _settings(run)
     if isinstance(run, Record):
-        return (read_config(run.path.parent) or {}) if run.path else {}
+        return _settings(run.path.parent) if run.path else {}
     return dict(getattr(run, "config", {}))
+
+
+def _settings(folder: str | os.PathLike[str]) -> dict[str, Any]:
+    try:
+        return settings_in(folder) or {}
+    except ValueError:  # its curve can be drawn all the same
+        return {"settings": "damaged"}
 
 
 def _flat(config: Any, path: str = "") -> dict[str, Any]:

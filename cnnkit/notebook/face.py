@@ -23,7 +23,7 @@ ENDS = {
     "stopped": "stopped: run.fit() or run.start() goes on from here",
     "failed": "failed: the error stands below its cell, or comes from run.wait()",
 }
-BEFORE = "done before, nothing was trained: run.fit(epochs=…) with a larger number goes on"
+BEFORE = "nothing was left to train, run.fit(epochs=…) with a larger number goes on"
 WORDS = {"train": "training", "evaluate": "evaluating"}
 
 
@@ -84,15 +84,15 @@ def text(progress: Progress, monitor: Monitor | None) -> str:
 def headline(progress: Progress) -> str:
     """Data, epoch and phase."""
     phase = progress.phase
-    nothing_left = phase == "done" and not progress.ticks
-    phase = BEFORE if nothing_left else ENDS.get(phase, WORDS.get(phase, phase))
+    phase = ENDS.get(phase, WORDS.get(phase, phase))
     return f"{progress.title}: epoch {progress.done:.1f} of {progress.epochs}, {phase}"
 
 
 def facts(progress: Progress) -> str:
     """Times and rates in one line."""
     ended = bool(progress.why)
-    told = [f"took {clock(progress.elapsed())}" if ended else f"{clock(progress.elapsed())} elapsed"]
+    told = [BEFORE] if progress.why == "done" and not progress.ticks else []
+    told += [f"took {clock(progress.elapsed())}" if ended else f"{clock(progress.elapsed())} elapsed"]
     if not ended and (left := progress.left()) == left:
         told.append(f"about {clock(left)} left")
     if (pace := progress.pace(whole=ended)) == pace:

@@ -57,7 +57,11 @@ def rebuild(
         "views": None if config.get("views") is None else Views(**config["views"]),
         **{key: config[key] for key in _AS_THEY_ARE if key in config},
     }
-    if "optimizer" not in changes:  # one of your own making is not known by its name
+    if "optimizer" not in changes:
+        if (name := config["optimizer"]["name"]) not in OPTIMIZERS:
+            raise ValueError(
+                f"the run in {folder} had an optimizer of your own making, {name!r}; pass it as optimizer="
+            )
         found["optimizer"] = optimizer(config["optimizer"])
     return make(net, data, folder=folder, **(found | dict(changes)))
 

@@ -1,6 +1,7 @@
 """Plain forms of progress: a bar in a terminal, one line an epoch where nobody watches."""
 
 import sys
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Protocol, TextIO
 
 from tqdm import tqdm
@@ -123,3 +124,17 @@ def _judged(row: dict[str, Any]) -> list[str]:
         for part, name in names.items()
         if f"{part}_accuracy" in row
     ]
+
+
+_makes: Callable[[], Watcher] = plain
+
+
+def usual() -> Watcher:
+    """Who watches a run that was not given a watcher."""
+    return _makes()
+
+
+def set_usual(make: Callable[[], Watcher]) -> None:
+    """Choose who that is."""
+    global _makes
+    _makes = make

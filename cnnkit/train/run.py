@@ -396,13 +396,4 @@ class Run(Facts):
             return report.plain()
         if self.watch is not None:
             return self.watch
-        return default_watcher() if jax.process_index() == 0 else report.Silent()
-
-
-default_watcher: Callable[[], report.Watcher] = report.plain
-
-
-def set_default_watcher(make: Callable[[], report.Watcher]) -> None:
-    """Choose who watches a run that was not given a watcher."""
-    global default_watcher
-    default_watcher = make
+        return report.usual() if jax.process_index() == 0 else report.Silent()

@@ -37,7 +37,7 @@ def test_a_damaged_run_is_named_and_the_others_are_listed(tmp_path, capsys, monk
     ("python", "typed"),
     [
         ("free space and call fit() again, or run.save() elsewhere", "free space and give the same command again"),
-        ("such as size=20", "such as --size 20"),
+        ("[Errno 28] such as size=20", "such as --size 20"),
         ("outer='nesterov' goes with mode='local'; x", "--outer nesterov goes with --mode local; x"),
         ("outer_lr=0.5, or fetch=1.", "--outer-lr 0.5, or --fetch 1."),
         ("period(seconds=1, epochs=[(0, 1), (5, 16)]) or epochs=2", "period(seconds=1, epochs=[(0, 1), (5, 16)]) or --epochs 2"),

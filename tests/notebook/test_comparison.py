@@ -114,3 +114,11 @@ def test_the_chooser_compares_what_is_chosen_and_has_a_form_without_widgets(tmp_
     assert data["application/vnd.jupyter.widget-view+json"]["model_id"] == shown.box.model_id
     shown.list.value = ()
     assert shown.below.value == "choose some runs"
+
+
+def test_a_run_with_damaged_settings_is_compared_and_told(tmp_path):
+    runs = [made(tmp_path / name, [0.5]) for name in "ab"]
+    (tmp_path / "b" / "config.json").write_text("{")
+    whole, damaged = compare(runs).rows()
+    assert (whole["settings"], damaged["settings"]) == ("–", "damaged")
+    assert damaged["test accuracy"] == "50.00 %"

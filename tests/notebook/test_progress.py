@@ -55,9 +55,8 @@ def test_of_a_run_that_was_done_before_no_share_is_awaited():
     progress.begin(made)
     progress.end(made, "done")
     told = face.text(progress, None)
-    assert (
-        "epoch 10.0 of 10, done before, nothing was trained: run.fit(epochs=…) with a larger number" in told
-    )
+    left = "nothing was left to train, run.fit(epochs=…) with a larger number goes on"
+    assert f"epoch 10.0 of 10, done\n{left}; took" in told
     assert "worker" not in told
     assert "worker" not in face.final_html(progress, None, None, 0, 0)
 

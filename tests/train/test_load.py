@@ -1,6 +1,7 @@
 """A run read again from its folder alone."""
 
 import numpy as np
+import optax
 import pytest
 
 from cnnkit.augment import chain, flip, rotate
@@ -44,6 +45,16 @@ def test_sets_known_by_name_load_themselves(tmp_path):
     again = Run.load(tmp_path)
     assert again.data.fingerprint() == data.fingerprint()
     assert len(again.data.held_out.labels) == 100
+
+
+def test_an_optimizer_of_ones_own_is_passed_again(tmp_path):
+    mine = optim.Optimizer("mine", {}, optim.constant(0.1), 0.9, lambda lr, momentum: optax.sgd(lr, momentum))
+    Run(serial(dense(10)), "digits", folder=tmp_path, optimizer=mine).save()
+    assert Run.load(tmp_path, optimizer=mine).optimizer is mine
+    with pytest.raises(
+        ValueError, match=r"had an optimizer of your own making, 'mine'; pass it as optimizer="
+    ):
+        Run.load(tmp_path)
 
 
 def test_a_run_of_many_workers_answers_where_there_are_few(make, tmp_path, digits, monkeypatch):

@@ -46,7 +46,9 @@ def test_every_option_of_a_run_is_accounted_for():
 
 @pytest.mark.parametrize("option", [*IDENTIFY, *AGREE, *FREE])
 def test_what_an_option_changes(digits, tmp_path, option):
-    value = {"data": digits.take(test=50), "folder": tmp_path}.get(option) or (IDENTIFY | AGREE | FREE)[option]
+    value = {"data": digits.take(test=50), "folder": tmp_path}.get(option) or (IDENTIFY | AGREE | FREE)[
+        option
+    ]
     was, now = config(digits), config(digits, **{option: value})
     agree = all(was[key] == now[key] for key in settings.TOGETHER)
     assert (len(settings.differences(was, now)), agree) == (int(option in IDENTIFY), option in FREE)
@@ -68,8 +70,10 @@ def test_what_changes_on_the_way_identifies_a_run(digits, one, other):
 
 
 def test_a_folder_is_not_gone_on_with_by_another_freeze(digits, tmp_path):
-    write_config(tmp_path, config(digits, freeze=[(1, 1)]))
-    with pytest.raises(ValueError, match=re.escape("holds another run: freeze was [[1, 1]], is []. Give the same")):
+    Run(net(), digits, folder=tmp_path, freeze=[(1, 1)]).save()
+    with pytest.raises(
+        ValueError, match=re.escape("holds another run: freeze was [[1, 1]], is []. Give the same")
+    ):
         Run(net(), digits, folder=tmp_path)
     # A folder from before there was such an option.
     older = read_config(tmp_path)
