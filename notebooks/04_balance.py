@@ -5,9 +5,9 @@
 # the round's steps out in proportion (the thesis's fetch_i, sections 5.3.3 and 5.6.1).
 #
 # Expected, on a 2-core AMD EPYC with a process for each worker, whose steps mostly wait (n = 3 windows): on four
-# workers of speeds 1, 0.5, 0.33 and 0.25 `balanced` reaches 2.21 ± 0.02 times the throughput of synchronous training,
-# 91.5 ± 0.8 % of what the workers do alone, all of them busy nine tenths of the time; equal periods leave the fastest
-# busy for a quarter of it. On speeds 1 and 0.5 it is 1.51 ± 0.01 times. Two and a half minutes.
+# workers of speeds 1, 0.5, 0.33 and 0.25 `balanced` reaches 2.21 ± 0.01 times the throughput of synchronous training,
+# 93.6 ± 0.6 % of what the workers do alone, all of them busy nine tenths of the time; equal periods leave the fastest
+# busy for a quarter of it. On speeds 1 and 0.5 it is 1.48 ± 0.01 times. Two and a half minutes.
 #
 # | where | command |
 # | --- | --- |
