@@ -17,12 +17,15 @@ def cross_entropy(
 
     Args:
         logits: [B, classes], computed with in float32 whatever their type.
-        labels: [B], whole numbers.
+        labels: [B], whole numbers; NaN comes of one that is no class.
         weight: [B], multiplied in; 0 for the padding of a last mini-batch.
         smoothing: s, the part of the target spread over all classes (Szegedy et al. 2016).
 
     Returns:
         [B] float32; the mean over a padded mini-batch is ``losses.sum() / weight.sum()``.
+
+    Raises:
+        ValueError: labels of another shape or type.
 
     >>> loss = cross_entropy(jnp.zeros((1, 4)), jnp.array([2]))
     >>> f"{loss[0]:.4f}"
@@ -30,10 +33,16 @@ def cross_entropy(
     """
     if not 0 <= smoothing < 1:
         raise ValueError(f"smoothing={smoothing!r}: the part of the target, from 0 to below 1, is needed")
+    if logits.ndim != 2 or labels.shape != logits.shape[:1] or not jnp.issubdtype(labels.dtype, jnp.integer):
+        raise ValueError(
+            f"cross_entropy got logits {logits.dtype}{list(logits.shape)} and labels {labels.dtype}{list(labels.shape)}; "
+            "logits [B, classes] and labels [B], whole numbers, are needed (of one-hot rows take labels.argmax(-1))"
+        )
     wide = logits.astype(jnp.float32)
     above = wide - jax.lax.stop_gradient(wide.max(-1, keepdims=True))
     # Picked by comparing: the gradient of an index would be scattered into zeros.
     own = jnp.where(labels[:, None] == jnp.arange(wide.shape[-1]), above, 0).sum(-1)
+    own = jnp.where((labels >= 0) & (labels < wide.shape[-1]), own, jnp.nan)
     target = (1 - smoothing) * own + smoothing * above.mean(-1) if smoothing else own
     loss = jnp.log(jnp.exp(above).sum(-1)) - target
     return loss if weight is None else loss * weight

@@ -84,3 +84,16 @@ def test_l2_is_each_layers_decay_on_its_weights_alone():
 def test_smoothing_out_of_range_is_told():
     with pytest.raises(ValueError, match=re.escape("smoothing=1: the part of the target, from 0 to below 1")):
         losses.cross_entropy(jnp.zeros((1, 2)), jnp.zeros(1, jnp.int32), smoothing=1)
+
+
+def test_labels_that_are_none_are_told_or_seen():
+    logits = jnp.zeros((3, 4))
+    for labels in (jnp.zeros((3, 4)), jnp.zeros(3), jnp.zeros(2, int), jnp.zeros((3, 1), int)):
+        with pytest.raises(
+            ValueError, match=r"logits \[B, classes\] and labels \[B\], whole numbers, are needed"
+        ):
+            losses.cross_entropy(logits, labels)
+    with pytest.raises(ValueError, match=r"got logits float32\[3, 2, 4\]"):
+        losses.cross_entropy(jnp.zeros((3, 2, 4)), jnp.zeros(3, int))
+    told = losses.cross_entropy(logits, jnp.array([-1, 4, 3]), smoothing=0.1)
+    assert np.isnan(told).tolist() == [True, True, False]

@@ -1,4 +1,9 @@
-"""The single-GPU core: layers as (init, apply) pairs, and their combinators."""
+"""The single-GPU core: layers as (init, apply) pairs, and their combinators.
+
+Gradients are written out for reverse mode where that makes them fast: in convolutions on a CPU, in poolings, and in
+norms with their activation on a GPU. jax.jvp, and with it jax.hessian, does not go through these; jax.grad of
+jax.grad does.
+"""
 
 from typing import TYPE_CHECKING
 

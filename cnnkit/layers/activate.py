@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from cnnkit.layers.layer import Layer, stateless
+from cnnkit.layers.layer import Layer, is_own, own, stateless
 
 
 @partial(jax.custom_jvp, nondiff_argnums=(1,))
@@ -62,7 +62,7 @@ def _rectifier(kind: str, function: Callable[[jax.Array], jax.Array], **config: 
     """A rectifier, which a max-pooling after it goes before: to the bit the same, on fewer and smaller images."""
 
     def fused(after):
-        if after[0].kind != "max_pool":
+        if not is_own(after[0], "max_pool"):
             return None
 
         def both(params, state, x, *, key=None, train=True):
@@ -70,7 +70,7 @@ def _rectifier(kind: str, function: Callable[[jax.Array], jax.Array], **config: 
 
         return both, 1
 
-    return replace(stateless(kind, function, **config), fused=fused)
+    return own(replace(stateless(kind, function, **config), fused=fused))
 
 
 @jax.custom_jvp
@@ -91,6 +91,7 @@ def _normal_slope(x):
     return below + x * bell / math.sqrt(2 * math.pi)
 
 
+@jax.custom_jvp
 def _normal(x):
     """(Φ(x), exp(−x²/2)), of which the first needs the second; Φ to 10⁻⁷ (Abramowitz and Stegun 1964, 7.1.26).
 
@@ -104,6 +105,14 @@ def _normal(x):
     return jnp.where(x > 0, 1 - tail, tail), bell
 
 
+@_normal.defjvp
+def _normal_jvp(primals, tangents):
+    # The formula's own derivative is wrong at 0, where its two halves meet.
+    (x,), (along,) = primals, tangents
+    below, bell = _normal(x)
+    return (below, bell), (along * bell / math.sqrt(2 * math.pi), -along * x * bell)
+
+
 def _sloped(slope, x, tangent):
     # Transposed, the gradient before the activation comes out behind the barrier, in the type of the images. Without
     # it XLA on a GPU writes the product in float32, wherever several read it, as a batch norm before does; and what
@@ -115,7 +124,7 @@ def _sloped(slope, x, tangent):
 
 def gelu() -> Layer:
     """x · Φ(x), with Φ the normal distribution's cumulative function (Hendrycks and Gimpel 2016)."""
-    return stateless("gelu", normal_gate)
+    return own(stateless("gelu", normal_gate))
 
 
 @jax.custom_jvp
@@ -137,7 +146,7 @@ def _logistic_slope(x):
 
 def silu() -> Layer:
     """x / (1 + exp(−x)), also called swish (Elfwing et al. 2017)."""
-    return stateless("silu", logistic_gate)
+    return own(stateless("silu", logistic_gate))
 
 
 def sigmoid() -> Layer:
@@ -177,4 +186,4 @@ def gate(layer: Layer) -> Gate | None:
     (0.0, 0.5)
     """
     known = {"gelu": Gate(normal_gate, _normal_slope), "silu": Gate(logistic_gate, _logistic_slope)}
-    return known.get(layer.kind)
+    return known[layer.kind] if is_own(layer, *known) else None

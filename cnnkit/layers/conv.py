@@ -11,7 +11,7 @@ from cnnkit.layers.convolve import ALGORITHMS, convolve, direct
 from cnnkit.layers.dense import count, not_negative
 from cnnkit.layers.fold import folded, folds
 from cnnkit.layers.initial import Initial, check_initial, initial_weights
-from cnnkit.layers.layer import Apply, Layer, Shape, ShapeError, serial
+from cnnkit.layers.layer import Apply, Layer, Shape, ShapeError, is_own, serial
 from cnnkit.layers.pool import largest
 from cnnkit.layers.product import Window, columns
 from cnnkit.layers.window import Padding, check_padding, need_image, out_size, pair, resolve, times, title
@@ -83,10 +83,10 @@ def conv(
         return y if b is None else y + b, state
 
     def fused(after):
-        rectifies = after[0].kind in ("relu", "leaky_relu")
-        if len(after) > rectifies and after[rectifies].kind == "max_pool":
+        rectifies = is_own(after[0], "relu", "leaky_relu")
+        if len(after) > rectifies and is_own(after[rectifies], "max_pool"):
             return _pooled_first(bare, after[rectifies], after[0] if rectifies else None), 1 + rectifies
-        if not bias or after[0].kind != "relu" or jax.default_backend() == "cpu":
+        if not bias or not is_own(after[0], "relu") or jax.default_backend() == "cpu":
             return None
 
         def both(params, state, x, *, key=None, train=True):

@@ -95,6 +95,23 @@ def _plain(config: Mapping[str, Any]) -> dict[str, Any]:
     return {k: list(v) if isinstance(v, tuple) else v for k, v in config.items()}
 
 
+def own(layer: Layer) -> Layer:
+    """The layer, marked as one of this package, so that others may know by its kind what it computes."""
+    layer.apply.of_kind = layer.kind  # type: ignore[attr-defined]  # goes with the function: who replaces it drops the mark
+    return layer
+
+
+def is_own(layer: Layer, *kinds: str) -> bool:
+    """Whether it is one of this package's layers of these kinds, and not one of somebody's own of that name.
+
+    >>> from dataclasses import replace
+    >>> from cnnkit.layers import relu
+    >>> is_own(relu(), "relu"), is_own(replace(relu(), apply=lambda p, s, x, **how: (x, s)), "relu")
+    (True, False)
+    """
+    return layer.kind in kinds and getattr(layer.apply, "of_kind", None) == layer.kind
+
+
 def stateless(kind: str, function: Callable[[jax.Array], jax.Array], **config: Any) -> Layer:
     """A layer without parameters that keeps the shape: an activation, for instance.
 
@@ -146,7 +163,7 @@ def serial(*layers: Layer) -> Layer:
     def apply(params, state, x, *, key=None, train=False):
         return _in_order(parts, params, state, x, key, train, [])
 
-    return Layer(init, apply, "serial", parts=parts)
+    return own(Layer(init, apply, "serial", parts=parts))
 
 
 def _in_order(parts, params, state, x, key, train, done):
@@ -219,14 +236,14 @@ def _beside(paths, params, x, train):
 
 def _first(path, params):
     """The layer that a path begins with, and its parameters."""
-    while path.kind == "serial":
+    while is_own(path, "serial"):
         path, params = path.parts[0], params[0]
     return path, params
 
 
 def _from_first(path, params, state, y, key, train):
     """What a path gives, where its first layer gave y."""
-    if path.kind != "serial":
+    if not is_own(path, "serial"):
         return y, state
     y, s = _from_first(path.parts[0], params[0], state[0], y, _subkey(key, 0), train)
     return _in_order(path.parts, params, state, y, key, train, [s])

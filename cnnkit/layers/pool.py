@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from cnnkit.layers.layer import Layer
+from cnnkit.layers.layer import Layer, own
 from cnnkit.layers.window import Padding, check_padding, need_image, out_size, pair, resolve, taps, title
 
 _PADDINGS = ("valid", "same", "clip")
@@ -64,14 +64,8 @@ def _pool(kind, size, stride, padding, function) -> Layer:
         return function(x, size, stride, resolve(padding, x.shape[1:], size, stride)), state
 
     config = {"size": size, "stride": stride, "padding": padding}
-    return Layer(
-        init,
-        apply,
-        kind,
-        config,
-        flops=lambda shape, out: size[0] * size[1] * out[0] * out[1] * out[2],
-        title=title(kind, config),
-    )
+    flops = lambda shape, out: size[0] * size[1] * out[0] * out[1] * out[2]
+    return own(Layer(init, apply, kind, config, flops=flops, title=title(kind, config)))
 
 
 def _max(x, size, stride, pads):

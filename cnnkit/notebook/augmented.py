@@ -76,10 +76,16 @@ def _title(i: int, augment: Augment, taken: dict[str, Any]) -> str:
 
 def _shown(augment: Augment, made: list[np.ndarray]) -> list[np.ndarray]:
     """Values from 0 to 1: clipped, or stretched to that where they were normalized."""
-    if any(part.name == "normalize" for part in augment.leaves):
+    if any(part.name == "normalize" for part in _all(augment)):
         low, high = min(m.min() for m in made), max(m.max() for m in made)
         made = [(m - low) / max(high - low, 1e-6) for m in made]
     return [m.clip(0, 1) for m in made]
+
+
+def _all(augment: Augment) -> list[Augment]:
+    """The simple augmentations of all stages."""
+    parts = augment.parts if augment.stages else augment.leaves
+    return [leaf for part in parts for leaf in (part.leaves if augment.stages else [part])]
 
 
 def _grid(block: list[np.ndarray], side: list[int]) -> np.ndarray:

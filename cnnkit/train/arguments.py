@@ -211,6 +211,8 @@ def _no_optimizer(given: Any) -> NoReturn:
 def augmentation(given: Any) -> Augment | None:
     """An augmentation, or those one after another that text such as ``"flip(), crop(32, pad=4)"`` stands for.
 
+    Text may have stages, as ``"stages((crop(24), 3), crop(32))"``, of one augmentation each.
+
     Raises:
         TypeError: it is neither.
         ValueError: text that names none, or settings that cannot work.
@@ -218,7 +220,8 @@ def augmentation(given: Any) -> Augment | None:
     if given is None or isinstance(given, Augment):
         return given
     if isinstance(given, str):
-        parts = several(given, augment.MAKERS, "augmentation")
+        makers = {**augment.MAKERS, "stages": augment.stages}
+        parts = several(given, makers, "augmentation", augment.MAKERS)
         return parts[0] if len(parts) == 1 else augment.chain(*parts)
     if isinstance(given, list | tuple):
         how = "put them one after another with augment.chain(flip(), crop(32, pad=4))"

@@ -37,17 +37,6 @@ TOGETHER = (*IDENTITY, "cnnkit", "epochs", "workers", "fetch", "exchange", "emul
 TOGETHER += ("evaluate_every", "kept")
 
 
-def network(net: Any) -> Layer:
-    """A network, and nothing else.
-
-    Raises:
-        TypeError: it is not one.
-    """
-    if not isinstance(net, Layer):
-        raise TypeError(f"net is {net!r}, not a network; build one with serial(…) or take one of cnnkit.nets")
-    return net
-
-
 def count(name: str, value: Any, least: int = 1) -> int:
     """A whole number of at least so many.
 

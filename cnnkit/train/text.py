@@ -21,21 +21,21 @@ def made(text: str, makers: Makers, what: str, inside: Makers | None = None) -> 
     Raises:
         ValueError: another form, an unknown name, or arguments that it does not take.
 
-    >>> made("dict(a=1, b=(2, 3))", {"dict": dict}, "thing")
+    >>> made("pair(1, b=(2, 3))", {"pair": lambda a, b=0: {"a": a, "b": b}}, "thing")
     {'a': 1, 'b': (2, 3)}
     """
     return _call(_parsed(text, what), text, makers, what, inside or {})
 
 
-def several(text: str, makers: Makers, what: str) -> list[Any]:
+def several(text: str, makers: Makers, what: str, inside: Makers | None = None) -> list[Any]:
     """The same for calls with commas between them.
 
-    >>> several("max(1, 2), min(1, 2)", {"max": max, "min": min}, "thing")
-    [2, 1]
+    >>> several("more(1), more(2)", {"more": lambda n: n + 1}, "thing")
+    [2, 3]
     """
     node = _parsed(text, what)
     nodes = node.elts if isinstance(node, ast.Tuple) else [node]
-    return [_call(node, text, makers, what, {}) for node in nodes]
+    return [_call(node, text, makers, what, inside or {}) for node in nodes]
 
 
 def _parsed(text: str, what: str) -> ast.expr:
@@ -62,6 +62,8 @@ def _call(node: ast.expr, text: str, makers: Makers, what: str, inside: Makers) 
 def _argument(node: ast.expr, text: str, what: str, inside: Makers) -> Any:
     if inside and isinstance(node, ast.Call):
         return _call(node, text, inside, f"name within the {what}", {})
+    if inside and isinstance(node, ast.Tuple):
+        return tuple(_argument(part, text, what, inside) for part in node.elts)
     try:
         return ast.literal_eval(node)
     except (ValueError, TypeError):

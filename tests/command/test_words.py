@@ -15,6 +15,8 @@ def test_a_call_is_a_known_name_with_plain_arguments():
     made = arguments.augmentation("flip(), crop(32, pad=4, outside='reflect')")
     assert str(made) == "flip() → crop(32, pad=4, outside=reflect)"
     assert words.augmentation("flip").describe() == augment.flip().describe()
+    staged = arguments.augmentation("stages((crop(24), 3), (crop(28), 2), crop(32, pad=4))")
+    assert str(staged) == "stages((crop(24), 3), (crop(28), 2), crop(32, pad=4))"
     assert arguments.augmentation(None) is None
 
 
@@ -37,7 +39,7 @@ def test_an_optimizer_is_its_name_or_a_call_and_takes_a_number_or_a_schedule():
         ),
         (lambda: arguments.augmentation("3"), "augmentation '3' is not of the form"),
         (
-            lambda: arguments.augmentation("crop(open('x'))"),
+            lambda: arguments.augmentation("crop(x.size)"),
             "arguments are plain numbers, words in quotes, and lists",
         ),
         (lambda: arguments.augmentation("flip(speed=3)"), "unexpected keyword argument 'speed'"),

@@ -2,6 +2,7 @@
 
 import json
 import re
+from dataclasses import replace
 
 import jax
 import jax.numpy as jnp
@@ -9,7 +10,19 @@ import numpy as np
 import pytest
 
 import cnnkit.layers as layers
-from cnnkit.layers import Layer, ShapeError, branch, conv, dense, dropout, relu, residual, serial
+from cnnkit.layers import (
+    Layer,
+    ShapeError,
+    batch_norm,
+    branch,
+    conv,
+    dense,
+    dropout,
+    max_pool,
+    relu,
+    residual,
+    serial,
+)
 from cnnkit.layers.layer import stateless
 
 KEY = jax.random.key(0)
@@ -219,3 +232,45 @@ def test_names_show_what_is_not_usual():
     assert layers.max_pool(3, 2, padding="clip").name == "max_pool 3×3 stride=2 padding=clip"
     assert dropout(0.3, channels=True).name == "dropout 0.3 channels"
     assert dropout(0.3).name == "dropout 0.3"
+
+
+def test_a_layer_of_your_own_is_never_taken_for_one_of_that_name(monkeypatch):
+    """Whether its function was replaced or it bears a known name: together is what layers are one by one."""
+
+    def changed(layer, function):
+        return replace(
+            layer, apply=lambda p, s, x, *, key=None, train=False: (function(x), s), fused=None, beside=None
+        )
+
+    squares = changed(max_pool(2), lambda x: max_pool(2).apply((), (), x**2)[0])
+    bent = Layer(
+        lambda key, shape: ({"a": jnp.float32(0.25)}, (), shape),
+        lambda p, s, x, *, key=None, train=False: (jnp.where(x > 0, x, p["a"] * x), s),
+        "leaky_relu",
+    )
+    tenfold = serial(conv(4, 3, padding=1), relu())
+    tenfold = changed(tenfold, lambda x: jnp.concatenate([x, x], -1) * 10)
+    nets = [
+        serial(conv(4, 3), relu(), squares),
+        serial(conv(4, 3), squares),
+        serial(conv(4, 3), bent, max_pool(2)),
+        serial(conv(4, 3), changed(relu(), lambda x: x.clip(-1, 1))),
+        serial(batch_norm(), stateless("gelu", lambda x: x * 3)),
+        branch(tenfold, conv(4, 3, padding=1), merge="sum"),
+    ]
+    x = jax.random.normal(jax.random.key(1), (3, 8, 8, 2))
+    for backend in ("cpu", "gpu"):
+        monkeypatch.setattr(jax, "default_backend", lambda backend=backend: backend)
+        for net in nets:
+            params, state, _ = net.init(KEY, (8, 8, 2))
+            got, _ = net.apply(params, state, x, train=True)
+            if net.join:
+                want = sum(
+                    part.apply(p, s, x, train=True)[0]
+                    for part, p, s in zip(net.parts, params, state, strict=True)
+                )
+            else:
+                want = x
+                for part, p, s in zip(net.parts, params, state, strict=True):
+                    want, _ = part.apply(p, s, want, train=True)
+            np.testing.assert_allclose(got, want, atol=1e-4)

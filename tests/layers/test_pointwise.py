@@ -260,3 +260,12 @@ def test_initial_weights_are_drawn_afresh_for_every_key_and_every_chunk():
     assert len(np.unique(first)) > 0.99 * first.size
     assert abs(np.corrcoef(first, other)[0, 1]) < 0.02
     np.testing.assert_array_equal(first, np.asarray(layers.dense(300).init(KEY, (200,))[0]["w"]).ravel())
+
+
+def test_gelu_bends_at_nought_as_it_should():
+    """Φ is made of two halves that meet there; the second derivative is 2φ(0)."""
+    bend = jax.vmap(jax.grad(jax.grad(lambda x: layers.gelu().apply((), (), x)[0])))(
+        jnp.array([0.0, -0.0, 1e-6, 1.0])
+    )
+    at = lambda x: (2 - x * x) * np.exp(-x * x / 2) / np.sqrt(2 * np.pi)
+    np.testing.assert_allclose(bend, [at(0), at(0), at(1e-6), at(1.0)], rtol=1e-5)

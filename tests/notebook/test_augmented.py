@@ -8,7 +8,7 @@ import pytest
 
 from cnnkit import augment as ck
 from cnnkit.data import from_arrays
-from cnnkit.notebook.augmented import GAP, contact_sheet
+from cnnkit.notebook.augmented import GAP, _shown, contact_sheet
 
 
 def images(count=5, height=6, width=4, channels=1):
@@ -47,6 +47,9 @@ def test_a_dataset_shows_one_image_of_each_class_and_normalized_values_are_stret
     data = from_arrays(x, np.array([1, 1, 0, 2, 0, 2]), x, np.array([0, 1, 2, 0, 1, 2]))
     pixels, titles = sheet(contact_sheet(data, ck.normalize(0.5, 0.1), draws=1))
     assert titles[1] == "normalize(0.5, 0.1)"
+    staged = ck.stages((ck.normalize(0.5, 0.1), 1), ck.normalize(0.5, 0.2))
+
+    assert [float(m.max()) for m in _shown(staged, [np.array([-5.0, 0.0]), np.array([5.0])])] == [0.5, 1.0]
     assert pixels.shape[1] == 3 * 4 + 2 * GAP
     strip = (len(pixels) - 12) // 2
     np.testing.assert_allclose(pixels[strip : strip + 6, :4], x[2] / 255, atol=1e-6)
