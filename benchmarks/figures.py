@@ -27,8 +27,8 @@ def speeds(rows: Rows) -> Any:
         at = np.arange(len(found)) + (i - len(sides) / 2) * height
         axes.barh(at, parts, height, color=style.COLORS[i], label=side)
         if side == "cnnkit":
-            for y, part in zip(at, parts, strict=True):
-                axes.annotate(f" {part:.2f}", (part, y), va="center", fontsize=7, color=style.TEXT)
+            for y, part, row in zip(at, parts, found, strict=True):
+                axes.annotate(f" {row['ratio']:.2f}", (part, y), va="center", fontsize=7, color=style.TEXT)
     axes.axvline(1, color="gray", linewidth=1)
     axes.set_yticks(range(len(found)), [row["case"].replace("@", ", batch ") for row in found])
     axes.invert_yaxis()

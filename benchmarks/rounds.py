@@ -155,7 +155,8 @@ def unequal(gpu: bool, n: int, seconds: float, groups: Sequence[tuple[float, ...
     """Throughput on workers of unequal speed: synchronous, fixed periods, balanced, balanced with delay.
 
     On CPU a worker is a process and its work is waiting, STEP seconds a step at speed 1, since there are
-    fewer cores than workers; on GPUs slow workers do their work over again.
+    fewer cores than workers; on GPUs slow workers do their work over again. Ideal is the sum of the workers'
+    speeds with nobody to wait for, one sum for all cases: each alone, or on GPUs by its steps in balanced rounds.
     """
     from benchmarks.results import row, update
 
@@ -167,7 +168,8 @@ def unequal(gpu: bool, n: int, seconds: float, groups: Sequence[tuple[float, ...
         alone = sum(speed_alone(s, options) for s in speeds) if not gpu else None
         cases = ["--speeds", ",".join(map(str, speeds)), "--cases", ",".join(UNEQUAL_CASES)]
         found = apart(MODULE, ["unequal_part", *cases, *options], processes=1 if gpu else len(speeds))
-        sync = float(np.median(found["synchronous"]["images_per_s"]))
+        sync, equal = (float(np.median(found[case]["images_per_s"])) for case in ("synchronous", "every(32)"))
+        ideal = alone or float((128 / np.array(found["balanced"]["step_seconds"])).sum())
         for case, got in found.items():
             delay = UNEQUAL_CASES[case].get("delay", 0)
             rates = np.array(got["images_per_s"])
@@ -176,18 +178,10 @@ def unequal(gpu: bool, n: int, seconds: float, groups: Sequence[tuple[float, ...
                 row(label, "images_per_s", list(rates), "images/s", **extra),
                 row(label, "busy_min", [float(min(got["busy"]))], "fraction", **extra),
                 row(label, "over_sync", list(rates / sync), "ratio", **extra),
-                # Ideal: the sum of the workers' speeds, each timed between two exchanges of this very run.
-                row(
-                    label,
-                    "of_ideal",
-                    list(rates / sum(128 / np.array(got["step_seconds"]))),
-                    "fraction",
-                    **extra,
-                ),
+                row(label, "over_equal", list(rates / equal), "ratio", **extra),
+                row(label, "of_ideal", list(rates / ideal), "fraction", **extra),
                 row(label, "predicted", list(predicted(got, 128, delay) / rates), "ratio", **extra),
             ]
-            if alone:
-                rows.append(row(label, "of_alone", list(rates / alone), "fraction", **extra))
             show(rows[-6:])
         path = update(f"rounds_unequal_{'gpu' if gpu else 'cpu'}", rows, folder=out_folder())
     print(path)

@@ -123,14 +123,17 @@ print("gradient off softmax − target by at most", float(abs(slope - (jax.nn.so
 # %%
 count = 64 if smoke else 60_000 if gpu else 6_000
 chains = {
-    "MNIST: scale, rotate, elastic": ((28, 28, 1), "scale(12), rotate(12), elastic(3.4)"),
-    "CIFAR-10: flip, crop": ((32, 32, 3), "flip(), crop(32, pad=4, outside='reflect')"),
+    "MNIST: scale, rotate, elastic": (
+        (28, 28, 1),
+        ck.augment.chain(ck.augment.scale(12), ck.augment.rotate(12), ck.augment.elastic(3.4)),
+    ),
+    "CIFAR-10: flip, crop": (
+        (32, 32, 3),
+        ck.augment.chain(ck.augment.flip(), ck.augment.crop(32, pad=4, outside="reflect")),
+    ),
 }
-from cnnkit.command.words import augmentation
-
-for name, (shape, text) in chains.items():
+for name, (shape, chain) in chains.items():
     images = jax.random.uniform(jax.random.key(0), (count, *shape))
-    chain = augmentation(text)
     took = milliseconds(lambda x, chain=chain: chain(jax.random.key(1), x), images, n=3)
     print(f"{name:<32} {took:8.2f} ms for {count:,} images")
 
@@ -161,7 +164,7 @@ traced.figure(ops)
 
 # %%
 for op in ops[:8]:
-    print(f"{1e3 * op.seconds:8.3f} ms  {op.kind:<16} {op.layer or 'rest':<12} {op.name}")
+    print(f"{1e3 * op.seconds:8.3f} ms  {op.kind:<18}  {op.layer or 'rest':<10} {op.name}")
 
 # %% [markdown]
 # ## What a GPU needs beyond that

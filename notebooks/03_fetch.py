@@ -5,9 +5,9 @@
 # 32 at the same number of examples, in both modes: `accumulate` keeps the weights fixed between two exchanges, as
 # the thesis does, and `local` lets each worker take its own optimizer steps and averages.
 #
-# Expected, on a 2-core AMD EPYC with 4 virtual workers and the bundled digits (n = 3 seeds, last epoch): `local` stays at
-# 98.1 ± 0.2 % for k = 1 and 97.5 ± 0.2 % for k = 32; `accumulate` falls from 98.1 ± 0.2 % to 96.1 ± 0.7 % at k = 8 and
-# 85.8 ± 3.1 % at k = 32. Two minutes, most of it compiling.
+# Expected, on a 2-core AMD EPYC with 4 virtual workers and the bundled digits (medians of n = 3 seeds, last epoch):
+# `local` stays at 97.2 ± 0.7 % for k = 1 and 97.2 ± 0.3 % for k = 32; `accumulate` falls from 97.2 ± 0.8 % to
+# 95.0 ± 1.1 % at k = 8 and 87.5 ± 3.0 % at k = 32. Two minutes, most of it compiling.
 #
 # | where | command |
 # | --- | --- |
@@ -26,8 +26,8 @@ outcome = ck.experiments.reproduce("fetch_period", preset)
 outcome.figure
 
 # %% [markdown]
-# Above: what a period costs in accuracy, and what it saves in time. Below: the curves, with a band of one standard
-# deviation over the seeds.
+# Above: what a period costs in accuracy, and what it saves in time, by medians over the seeds; then the curves, each the
+# mean with a band of one standard deviation.
 
 # %% [markdown]
 # ## The same trainings against time

@@ -4,10 +4,10 @@
 # With equal periods a round lasts as long as its slowest worker. `balanced` measures each worker's speed and shares
 # the round's steps out in proportion (the thesis's fetch_i, sections 5.3.3 and 5.6.1).
 #
-# Expected, on a 2-core AMD EPYC with a process for each worker, whose steps mostly wait (n = 3 windows): on four workers of
-# speeds 1, 0.5, 0.33 and 0.25 `balanced` reaches 2.28 ± 0.02 times the throughput of synchronous training, 94.2 ± 0.7 % of
-# what the workers do alone, nobody busy for less than 90 % of the time; equal periods leave the fastest busy for 26 %. On
-# speeds 1 and 0.5 it is 1.530 ± 0.003 times. Two and a half minutes.
+# Expected, on a 2-core AMD EPYC with a process for each worker, whose steps mostly wait (n = 3 windows): on four
+# workers of speeds 1, 0.5, 0.33 and 0.25 `balanced` reaches 2.21 ± 0.01 times the throughput of synchronous training,
+# 93.6 ± 0.6 % of what the workers do alone, all of them busy nine tenths of the time; equal periods leave the fastest
+# busy for a quarter of it. On speeds 1 and 0.5 it is 1.48 ± 0.01 times. Two and a half minutes.
 #
 # | where | command |
 # | --- | --- |
@@ -53,7 +53,7 @@ for r in outcome.rows:
 
 # %% [markdown]
 # Exchanges are timed in rounds that look at the clock, where they take longer than among many rounds in one program;
-# synchronous rounds, which have the most exchanges, beat their prediction.
+# synchronous rounds, which have the most exchanges, can beat their prediction.
 #
 # ## Round by round
 #

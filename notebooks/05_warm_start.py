@@ -5,10 +5,10 @@
 # 5.3.4) begins with a short period and lets it grow: `warm_start(1, 32, epochs=6)` doubles k at equal intervals from
 # 1 to 32 over six epochs, then stays there.
 #
-# Expected, on a 2-core AMD EPYC with 4 virtual workers and the bundled digits (n = 3 seeds): in `accumulate`, the third epoch
-# ends at 95.0 ± 0.6 % with warm start, 43 ± 11 % at a constant k = 32, 80.3 ± 3.4 % at k = 8 and 96.1 ± 0.3 % at k = 1; the
-# last epoch at 96.4 ± 0.8 % after 97 exchanges, where k = 1 needs 540 for 98.1 ± 0.2 %. In `local`, warm start ends where
-# k = 1 does, 98.1 ± 0.4 %. A minute and a half.
+# Expected, on a 2-core AMD EPYC with 4 virtual workers and the bundled digits (medians of n = 3 seeds): in
+# `accumulate`, the third epoch ends at 94.2 ± 0.3 % with warm start, 42 ± 4 % at a constant k = 32, 80.3 ± 5.0 % at
+# k = 8 and 96.7 ± 1.0 % at k = 1; the last epoch at 95.6 ± 0.4 % after 97 exchanges, where k = 1 needs 540 for
+# 97.2 ± 0.8 %. In `local`, warm start ends at 97.5 ± 0.6 %, where k = 1 has 97.2 ± 0.7 %. A minute and a half.
 #
 # | where | command |
 # | --- | --- |
@@ -28,7 +28,7 @@ outcome.figure
 
 # %% [markdown]
 # The lower half has accuracy against all exchanges of a training; a star above the line does better than a constant
-# period with as many. Early in training warm start does as k = 1. At the end `local` keeps that, and `accumulate` comes
+# period with as many. Early in training warm start does nearly as k = 1. At the end `local` keeps that, and `accumulate` comes
 # out where a constant period with as many exchanges would: what it gained is the early part.
 #
 # ## How k grows

@@ -5,10 +5,10 @@
 # pool for each kind of hardware (section 5.4). Here are the graph of a network's training step, its critical path, what
 # ran when in a scheduled step, and what queues and pools save over a thread for each task.
 #
-# Expected, on a 2-core AMD EPYC (n = 5): the graph of LeNet's step, 35 operations, allows a speed-up of 1.19, of which two
-# threads make 1.04 ± 0.12; that of an inception network, 151 operations and up to 32 at once, allows 1.18 by the operations'
-# times one by one, and gets 1.30 ± 0.07. An empty operation takes 3.3 ± 0.2 µs in queues and pools, 107 ± 2 µs in a thread of
-# its own. Half a minute.
+# Expected, on a 2-core AMD EPYC (n = 5): the graph of LeNet's step, 35 operations, leaves two threads nothing to gain,
+# 0.99 ± 0.08 times; that of an inception network, 151 operations and up to 32 at once, lets them be 1.12 ± 0.10 times
+# as fast as one. An empty operation takes 3.9 ± 0.7 µs in queues and pools, 145 ± 3 µs in a thread of its own. Half a
+# minute.
 #
 # | where | command |
 # | --- | --- |
@@ -42,15 +42,17 @@ images = jax.random.normal(jax.random.key(1), (batch, *shape))
 feeds = graph.feeds(params, state, images, jnp.arange(batch) % 10, jax.random.key(2))
 costs = ck.graph.measure(graph, feeds)
 picture = ck.notebook.draw(graph, costs)
-picture.colors = 32
+picture.colors = 64
 picture
 
 # %% [markdown]
 # Each operation stands below all that it waits for, with its measured time; thick edges are the critical path, the
 # longest chain, which no number of threads makes shorter. An exchange and an update hang on each parameter's gradient.
+# 1/0/0 and 1/1/0 are the convolutions of the branch's two paths.
 
 # %%
-print(ck.graph.analyse(graph, costs))
+milliseconds = {name: 1e3 * seconds for name, seconds in costs.items()}
+print("In ms:", ck.graph.analyse(graph, milliseconds))
 
 # %% [markdown]
 # ## What ran when

@@ -4,11 +4,11 @@
 # The paper (Li et al. 2018) computes gradients while parameters travel, compares forms of the exchange, and loads data
 # ahead with asynchronous copies. Here each of the three is switched on and off.
 #
-# Expected, on a 2-core AMD EPYC with two processes joined by links of 100 Mbit/s (n = 3), computing as long as exchanging:
-# one after the other, a step takes 1.87 to 2.00 times the longer of the two, whichever exchange is taken; hidden behind its
-# own step 1.39 to 1.46 times, and hidden behind the next step too 1.16 to 1.19 times. `psum` exchanges LeNet's parameters in
-# 151 ms, `server` in 281 ms. From disk, the device waits for 1 ± 3 % of the time with preload and asynchronous copy, and for
-# 49 ± 2 % with neither. Three minutes.
+# Expected, on a 2-core AMD EPYC with two processes joined by links of 100 Mbit/s (n = 3), computing as long as
+# exchanging: one after the other, a step with `psum` takes 2.01 ± 0.07 times the longer of the two; hidden behind its
+# own step 1.45 ± 0.02 times, and hidden behind the next step too 1.17 ± 0.01 times; other exchanges gain about as much.
+# `psum` exchanges LeNet's parameters in 174 ± 8 ms, `server` in 280 ± 2 ms. From disk, the device waits for 0.6 ± 0.7 %
+# of the time with preload and asynchronous copy, and for 48.6 ± 0.7 % with neither. Three minutes.
 #
 # | where | command |
 # | --- | --- |
@@ -17,7 +17,7 @@
 # | other links | `cnnkit reproduce overlap rate=1gbit --preset small` |
 # | a GPU's loading | `python -m benchmarks.stream --real --batch 128 --images 8192 --name stream_gpu` |
 #
-# On GPUs one program overlaps by itself what is in it: there `Run(…, delay=1)` hides the exchange, see `03_fetch`.
+# On GPUs one program overlaps by itself what is in it: there `Run(…, delay=1)` hides the exchange, see `08_cluster`.
 
 # %%
 import os

@@ -48,4 +48,4 @@ from IPython.display import Image, display
 for outcome in found.values():
     if outcome is not None:
         print(f"{outcome.experiment.title} ({outcome.experiment.source})")
-        display(Image(outcome.figure.png(dpi=80, colors=32)))
+        display(Image(outcome.figure.png(dpi=80, colors=96)))

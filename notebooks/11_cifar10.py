@@ -2,7 +2,7 @@
 # # CIFAR-10: the works' networks and their relatives
 #
 # CUDA-CNN's network for CIFAR-10 (the thesis's, its authors' claim is 87 %), Purine's network in network (89.6 % in its
-# read-me) and its small inception network, beside ResNet-18. Their recipes take a thousand epochs of CUDA-CNN and 128 of Purine, in
+# read-me) and its small inception network, beside ResNet-18. Their recipes take 800 epochs of CUDA-CNN and 128 of Purine, in
 # stages; here rates rise and fall once over a few dozen. Rate and weight decay were chosen on held-out training images; the
 # last epoch counts.
 #
@@ -14,7 +14,7 @@
 # | --- | --- |
 # | CUDA-CNN's network on 2,000 images, a CPU | `cnnkit reproduce cifar10_accuracy --preset small` |
 # | one GPU, all networks | `python -m benchmarks.accuracy cifar10 --preset full` |
-# | two workers, local steps | `python -m benchmarks.accuracy cifar10 --workers 3 --case nin_cifar10`, on one device by turns |
+# | two workers, local steps, three seeds | `python -m benchmarks.accuracy cifar10 --workers 3 --case nin_cifar10`, by turns on one device; the 3 are seeds |
 # | several GPUs | `cnnkit train nin_cifar10 --data cifar10 --workers 4 --fetch 'warm_start(1, 8, epochs=1)'` |
 # | several machines | `srun cnnkit train nin_cifar10 --data cifar10 --fetch 'warm_start(1, 8, epochs=1)'` on each |
 
@@ -29,7 +29,7 @@ found = mistakes.kept("cifar10_accuracy", small=smoke)
 base.find("cifar10_accuracy").figure(found["rows"])
 
 # %% [markdown]
-# Above, from the file of what was measured: every seed, and the mean as a bar; the training accuracies beside it, with
+# Above, from the file of what was measured: every seed, and the median as a bar; the training accuracies beside it, with
 # augmentation, as training sees its images. Below: the table, then what was chosen on held-out images.
 
 # %%

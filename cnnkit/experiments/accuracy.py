@@ -116,7 +116,8 @@ def draw(ax: Any, rows: Sequence[Row], mode: str, x: str = "examples") -> None:
         ax.plot(curve[x], curve["accuracy"], color=color, linestyle=line, linewidth=1.4, label=name)
         low, high = curve["accuracy"] - curve["spread"], curve["accuracy"] + curve["spread"]
         ax.fill_between(curve[x], low, high, color=color, alpha=0.15, linewidth=0)
-    style.label(ax, X[x], "test accuracy (%)", f"{mode}, n = {found[0]['n']}")
+    style.label(ax, X[x], "test accuracy (%)", f"{mode}, mean of {found[0]['n']}")
+    style.few_ticks(ax.xaxis, 5)
     style.legend(ax)
 
 

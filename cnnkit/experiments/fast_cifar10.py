@@ -250,5 +250,8 @@ EXPERIMENT = Experiment(
     run=run,
     figure=figure,
     shown=("accuracy", "seconds", "compile_seconds"),
-    note="Each time is of a whole training and its evaluation, from the drawing of the weights on, without compiling.",
+    note=(
+        "Each time is of a whole training and its evaluation, from the drawing of the weights on, without compiling. "
+        "In small size a network of a quarter of the width learns from a tenth of the images, and reaches less."
+    ),
 )  # fmt: skip

@@ -160,7 +160,7 @@ def summary(found: Sequence[Found]) -> str:
     last = [one["curve"][-1] for one in found]
     accuracy, seconds = (statistics.median(point[name] for point in last) for name in ("accuracy", "seconds"))
     return (
-        f"test {100 * accuracy:.2f} % (n = {len(found)}) after {last[0]['exchanges']} exchanges, "
+        f"test {100 * accuracy:.2f} % (median of {len(found)}) after {last[0]['exchanges']} exchanges, "
         f"{seconds:.1f} s of training"
     )
 

@@ -59,7 +59,8 @@ EXPERIMENT = Experiment(
     note=(
         "of_ideal is the throughput over the sum of what each worker does alone; predicted is what the cost model "
         "says from those speeds and the measured exchange, over the measurement. On CPU a step's time is mostly "
-        "waiting, since there are fewer cores than workers; on GPUs slow workers do their work over again. Exchanges are timed in rounds that look at the clock, where they take "
-        "longer than among many rounds in one program: synchronous rounds beat their prediction."
+        "waiting, since there are fewer cores than workers; on GPUs slow workers do their work over again. "
+        "Exchanges are timed in rounds that look at the clock, where they take longer than among many rounds in one "
+        "program: synchronous rounds can beat their prediction."
     ),
 )

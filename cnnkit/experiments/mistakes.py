@@ -42,14 +42,14 @@ def told(found: Mapping[str, Any]) -> str:
 
 def choices(rows: Sequence[Row]) -> str:
     """What was chosen, and on which held-out figures: a line each, a star before what was taken."""
+    tried = [r for r in rows if r["figure"] == "held_out_accuracy"]
+    names = [r["case"].removeprefix("choice: ") for r in tried]
+    wide = max(map(len, names), default=0)
     lines = []
-    for r in rows:
-        if r["figure"] == "held_out_accuracy":
-            star = "*" if r.get("chosen") else " "
-            spread = f" ± {r['spread']:.2g}" if r["n"] > 1 else ""
-            lines.append(
-                f"{star} {r['case'].removeprefix('choice: '):<64} {r['mean']:.2f}{spread} % (n = {r['n']})"
-            )
+    for name, r in zip(names, tried, strict=True):
+        star = "*" if r.get("chosen") else " "
+        spread = f" ± {r['spread']:.2g}" if r["n"] > 1 else ""
+        lines.append(f"{star} {name:<{wide}}  {r['mean']:.2f}{spread} % (n = {r['n']})")
     return "\n".join(lines)
 
 

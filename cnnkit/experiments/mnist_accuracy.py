@@ -193,7 +193,7 @@ class Search:
 
 
 def figure(rows: list[Row]) -> Any:
-    """Every seed's test accuracy, alone and together; and the training curves."""
+    """Every seed's test accuracy and the median, alone and together; and the training curves."""
     from cnnkit.notebook import style
 
     picture, (left, right_) = style.figure(7.0, 2.9, columns=2)
@@ -202,8 +202,8 @@ def figure(rows: list[Row]) -> Any:
         color = style.COLORS[y % len(style.COLORS)]
         spread = np.linspace(-0.18, 0.18, len(r["samples"])) if len(r["samples"]) > 1 else [0.0]
         left.plot(r["samples"], y + np.asarray(spread), "o", color=color, markersize=3, alpha=0.7)
-        left.plot([r["mean"]] * 2, [y - 0.3, y + 0.3], color=color, linewidth=1.6)
-        left.annotate(f"{r['mean']:.2f}", (r["mean"], y + 0.36), fontsize=8, color=style.TEXT, ha="center")
+        left.plot([r["value"]] * 2, [y - 0.3, y + 0.3], color=color, linewidth=1.6)
+        left.annotate(f"{r['value']:.2f}", (r["value"], y + 0.36), fontsize=8, color=style.TEXT, ha="center")
         if "train_curve" in r:
             epochs = range(1, 1 + len(r["train_curve"]))
             line = style.LINES[y % len(style.LINES)]
@@ -217,6 +217,7 @@ def figure(rows: list[Row]) -> Any:
             )
     left.set_yticks(range(len(found)), [f"{r['case']} (n = {r['n']})" for r in found])
     left.set_ylim(-0.6, len(found))
+    left.margins(x=0.15)
     style.label(left, "test accuracy, last epoch (%)")
     style.few_ticks(left.xaxis)
     style.few_ticks(right_.xaxis, 5, whole=True)

@@ -10,8 +10,8 @@ from cnnkit.experiments.base import EXPERIMENTS, Outcome, Row, find
 RESULTS = Path(__file__).parents[2] / "benchmarks" / "results"
 """What was measured for this version, in a checkout of the project."""
 
-AT_LENGTH = {"cluster": "cluster_cpu"}
-"""Benchmarks whose rows are an experiment's, with longer windows and more of them."""
+AT_LENGTH = {"cluster": "cluster_cpu", **{name: name for name in ("mnist_accuracy", "cifar10_accuracy")}}
+"""Benchmarks whose rows are an experiment's, with longer windows and more of them, or in full size."""
 
 MISSING = "not measured here"
 
@@ -46,7 +46,7 @@ def read(name: str, folder: str | Path | None = None) -> Outcome | None:
         return None
     kept = json.loads(paths[0].read_text(encoding="utf-8"))
     figure = experiment.figure(kept["rows"])
-    figure.colors = 64
+    figure.colors = 128
     preset, seconds = kept.get("preset", "at length"), kept.get("seconds", float("nan"))
     return Outcome(experiment, preset, kept["rows"], figure, paths[0].parent, seconds, kept["machine"])
 
@@ -103,7 +103,7 @@ def figure(found: Sequence[Line]) -> Any:
             [ratio], [i], xerr=[spread], color=style.PALETTE["blue"], marker="o", markersize=5, capsize=2
         )
         ax.annotate(
-            f"{line.ours['value']:.3g} (work: {line.original:g})", (ratio, i), (0, 4), textcoords="offset points",
+            f"{line.ours['value']:.4g} (work: {line.original:g})", (ratio, i), (0, 4), textcoords="offset points",
             fontsize=7, color=style.TEXT, ha="center",
         )  # fmt: skip
     ax.axvline(1, color=style.TEXT, linewidth=0.8, linestyle=":")
@@ -111,7 +111,7 @@ def figure(found: Sequence[Line]) -> Any:
     ax.set_ylim(len(found) - 0.5, -0.7)
     ax.margins(x=0.3)
     style.label(ax, "ours over the work's")
-    picture.colors = 64
+    picture.colors = 128
     return picture
 
 

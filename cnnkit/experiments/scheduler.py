@@ -150,7 +150,8 @@ EXPERIMENT = Experiment(
     figure=figure,
     note=(
         "allowed: work over critical path, by the measured times of the operations, the exchanges left out as nothing is "
-        "sent; speedup: one operation after the other against the scheduler with so many threads for computing. XLA "
+        "sent; speedup: one operation after the other against the scheduler with so many threads for computing, which can be "
+        "more than allowed where an operation takes less time beside others than alone. XLA "
         "spreads large operations over the cores by itself, so that on a CPU little is left to gain."
     ),
 )  # fmt: skip

@@ -194,9 +194,8 @@ class Book:
         self.write()
         if self._say is not None and jax.process_index() == 0:
             for r in rows:
-                mean = r.get("mean", r["value"])
                 self._say(
-                    f"{self.seconds:6.1f} s  {r['case']}, {r['figure']}: {mean:.4g} ± {r['spread']:.2g} (n = {r['n']})"
+                    f"{self.seconds:6.1f} s  {r['case']}, {r['figure']}: {r['value']:g} ± {r['spread']:.2g} (n = {r['n']})"
                 )
 
     def write(self) -> None:

@@ -1,5 +1,6 @@
 """Figures of graphs: what waits for what, in layers, and what ran when, as a Gantt chart."""
 
+import re
 from collections.abc import Mapping
 
 from matplotlib.axes import Axes
@@ -14,7 +15,7 @@ from cnnkit.notebook.style import COLORS, TEXT, Picture, figure, label
 
 __all__ = ["draw", "gantt"]
 
-_LETTER, _LINE, _MOST = 0.068, 0.46, 400
+_LETTER, _LINE, _MOST, _LONGEST = 0.068, 0.46, 400, 30
 
 
 def gantt(timeline: Timeline, unit: str | None = None, width: float = 7.0) -> Picture:
@@ -149,7 +150,17 @@ def _box(ax: Axes, graph: Graph, node: tuple[str, str], place: Place, size: floa
 
 
 def _short(name: str) -> str:
-    return name if len(name) <= 30 else f"{name[:12]}…{name[-16:]}"
+    """A name for a box: of the layers around it the numbers alone, and no options where it is still long.
+
+    >>> _short("1 branch merge=concatenate / 0 serial / 0 conv 8 3×3 padding=same.w update")
+    '1/0/0 conv 8 3×3.w update'
+    """
+    *around, own = name.split(" / ")
+    if len(name) > _LONGEST and all(part.split(" ")[0].isdigit() for part in around):
+        name = "/".join([*(part.split(" ")[0] for part in around), own])
+    if len(name) > _LONGEST:
+        name = re.sub(r" \w+=[^ .]*", "", name)
+    return name if len(name) <= _LONGEST else f"{name[:12]}…{name[-16:]}"
 
 
 def _duration(seconds: float) -> str:

@@ -5,7 +5,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from matplotlib.axes import Axes
-from matplotlib.ticker import MaxNLocator
 
 from cnnkit.names import choose, lacking
 from cnnkit.notebook import style
@@ -55,9 +54,11 @@ def curves(
     wide = len(wanted) > 1
     figure, axes = style.figure(7.0 if wide else 5.0, 2.8 if wide else 3.2, columns=len(wanted))
     for ax, name in zip(axes, wanted):
-        _draw(ax, records, x, name, shown)
         if log:
             ax.set_yscale("log")
+        _draw(ax, records, x, name, shown)
+        if log:
+            style.log_ticks(ax.yaxis)
     return figure
 
 
@@ -149,7 +150,13 @@ def _draw(ax: Axes, records: dict[str, list[Record]], x: str, y: str, parts: Seq
     style.label(ax, X[x][1], name)
     style.legend(ax)
     if x == "epochs":
-        ax.xaxis.set_major_locator(MaxNLocator("auto", integer=True))
+        style.few_ticks(ax.xaxis, 8, whole=True)
+        left, right = ax.dataLim.intervalx
+        if left == right:
+            ax.set_xlim(left - 0.5, right + 0.5)
+    low, high = ax.get_ylim()
+    if name.endswith("(%)") and ax.get_yscale() == "linear" and not -2 <= low <= high <= 102:
+        ax.set_ylim(max(low, -2.0), min(high, 102.0))  # a wide band leaves what there can be
 
 
 def _line(ax: Axes, found: Curve, scale: Any, text: str, look: dict[str, Any]) -> None:
@@ -159,6 +166,8 @@ def _line(ax: Axes, found: Curve, scale: Any, text: str, look: dict[str, Any]) -
     if found.spread is not None:
         # An error falls where an accuracy rises: the band is as wide either way.
         half = np.abs(scale(found.y + found.spread) - y)
+        if len(y) == 1:  # a band of no width is not seen
+            ax.errorbar(found.x, y, half, color=line.get_color(), linestyle="none", capsize=3)
         ax.fill_between(found.x, y - half, y + half, color=line.get_color(), alpha=0.18, linewidth=0)
 
 

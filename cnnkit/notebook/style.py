@@ -52,20 +52,42 @@ class Picture(Figure):
     """Of the palette that a notebook's PNG gets, for the notebook's size; None keeps every colour."""
 
     def png(self, dpi: float = SHOWN_DPI, colors: int | None = None) -> bytes:
-        """The figure as PNG; with a palette of so many colors, line plots take a quarter of the bytes."""
+        """The figure as PNG; with a palette of so many colors, 64 at least, line plots take a quarter of the bytes."""
         into = io.BytesIO()
         FigureCanvasAgg(self)
         self.savefig(into, format="png", dpi=dpi, facecolor="white")
         if colors is None:
             return into.getvalue()
         image, into = Image.open(into).convert("RGB"), io.BytesIO()
-        image.quantize(colors, dither=Image.Dither.NONE).save(into, format="png", optimize=True)
+        _few_colors(image, colors).save(into, format="png", optimize=True)
         return into.getvalue()
 
     def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> tuple[dict, dict]:
         width, height = (round(inches * CSS_DPI) for inches in self.get_size_inches())
         data = {"text/plain": repr(self), "image/png": self.png(colors=self.colors)}
         return data, {"image/png": {"width": width, "height": height}}
+
+
+def _few_colors(image: Image.Image, count: int) -> Image.Image:
+    """The same with a palette: greys, this module's colours and paler ones, and what else the image has most of.
+
+    A palette made of the image alone gives thin lines, of few pixels, the colours of others.
+    """
+    known = [np.full(3, grey) for grey in np.linspace(0, 255, 12)]
+    for color in COLORS:
+        if color != PALETTE["black"]:
+            dark = np.array([int(color[i : i + 2], 16) for i in (1, 3, 5)], float)
+            known += [dark + pale * (255 - dark) for pale in (0, 0.15, 0.3, 0.45, 0.6, 0.72, 0.83, 0.92)]
+    places = dict.fromkeys(tuple(map(int, color.round())) for color in known)
+    pixels = np.asarray(image).reshape(-1, 3)
+    found, at, often = np.unique(pixels, axis=0, return_inverse=True, return_counts=True)
+    places |= dict.fromkeys(tuple(map(int, color)) for color in found[np.argsort(-often)[:count]])
+    palette = np.array(list(places)[: max(count, 64)], np.int32)
+    # Not by Pillow's own search, which takes a colour nearby for the nearest, and so an almost white for white.
+    nearest = [((palette - color) ** 2).sum(1).argmin() for color in found.astype(np.int32)]
+    made = Image.frombytes("P", image.size, np.array(nearest, np.uint8)[at.ravel()].tobytes())
+    made.putpalette(palette.astype(np.uint8).tobytes())
+    return made
 
 
 def figure(
@@ -172,11 +194,12 @@ def _scale_text(figure: Figure, factor: float) -> None:
 
 def few_ticks(axis: Any, most: int = 4, whole: bool = False) -> None:
     """At most so many ticks on an axis, at whole numbers if so wished; labels of five digits then stay apart."""
-    axis.set_major_locator(MaxNLocator(most, integer=whole))
+    axis.set_major_locator(MaxNLocator(most, integer=whole, min_n_ticks=1 if whole else 2))
 
 
 def log_ticks(axis: Any) -> None:
-    """Ticks at 1, 2 and 5 of each decade of a logarithmic axis, written as plain numbers."""
-    axis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+    """Ticks of a logarithmic axis as plain numbers: at 1, 2 and 5 of each decade, at every ninth of a part of one."""
+    low, high = axis.get_view_interval()
+    axis.set_major_locator(LogLocator(subs=(1, 2, 5)) if high > 4 * low else MaxNLocator(6))
     axis.set_major_formatter(FuncFormatter(lambda value, at: f"{value:g}"))
     axis.set_minor_formatter(NullFormatter())

@@ -91,7 +91,7 @@ def test_the_table_has_the_works_two_figures_and_says_that_they_do_not_go_togeth
     text = str(outcome)
     line = next(x for x in text.splitlines() if x.startswith("4 100mbit hide") and "over_sync" in x)
     assert line.split()[4] == "12.34"
-    assert "0.47 · 12.34 = 5.8 nodes' worth" in text
+    assert "0.47 · 12.34 = 5.8 nodes' worth" in " ".join(text.split())
     assert "predicted_of_ideal" not in text
     assert [ax.get_visible() for ax in outcome.figure.axes] == [True] * 4
     bars = outcome.figure.axes[0].patches

@@ -305,7 +305,7 @@ def test_the_table_keeps_what_is_shown_and_what_ours_lacks():
         lambda *_: [],
         lambda rows: None,
         {("a", "x"): 2.0, ("c", "x"): 3.0},
-        "Note.",
+        "Words of a note, " * 8,
         ("x",),
     )
     rows = [row("a", "x", [1.0, 2.0, 4.0], "s"), row("a", "y", [1.0], "s"), row("b", "x", [0.5], "s")]
@@ -315,7 +315,9 @@ def test_the_table_keeps_what_is_shown_and_what_ours_lacks():
         ["b", "x", "–", "0.5", "±", "0", "s", "1"],
         ["c", "x", "3", "–"],
     ]
-    assert lines[6:] == ["on a machine", "Note."]
+    assert lines[6:8] == ["on a machine", "ours: median ± standard deviation over n"]
+    assert " ".join(lines[8:]) == ("Words of a note, " * 8).strip()
+    assert [len(line) <= 96 for line in lines[8:]] == [True, True]
 
 
 def test_decades_hold_all_values_and_show_plain_numbers():

@@ -181,5 +181,36 @@ def test_a_small_palette_saves_bytes_and_keeps_the_colours():
     assert _size(small) == _size(full) == (720, 460)
 
 
+def test_a_palette_keeps_the_colours_of_thin_lines():
+    figure, (ax,) = style.figure(3, 2)
+    for i, color in enumerate(style.COLORS):
+        ax.plot([0, 1], [i, i + 0.3], color=color, linestyle=":", linewidth=2)
+    ax.imshow(np.linspace(0, 1, 400).reshape(20, 20), cmap="viridis", extent=(0, 1, 8, 9), aspect="auto")
+    ax.set_ylim(-1, 9)
+    pixels = np.asarray(Image.open(io.BytesIO(figure.png(colors=64))).convert("RGB")).reshape(-1, 3)
+    shown = {to_hex(color / 255).upper() for color in np.unique(pixels, axis=0)}
+    assert shown >= {color for color in style.COLORS if color != "#000000"} | {"#FFFFFF"}
+
+
+def test_one_epoch_stands_at_its_number_and_its_spread_is_seen_within_what_there_can_be():
+    figure = plots.curves({"a": [record([0.0], tested=True), record([0.9])], "b": record([0.98])})
+    (ax,) = figure.axes
+    figure.canvas.draw()
+    assert [x for x in ax.get_xticks() if 0.5 < x < 1.5] == [1]
+    (bar,) = ax.containers
+    ys = bar.lines[2][0].get_segments()[0][:, 1]
+    np.testing.assert_allclose(ys, 45 + np.array([-1, 1]) * 100 * np.std([0.0, 0.9], ddof=1))
+    assert ax.get_ylim() == (-2, 102)
+
+
+def test_a_logarithmic_axis_has_plain_numbers_also_within_a_decade():
+    figure = plots.curves(record([0.72, 0.9, 0.98]), y=("accuracy", "loss"), parts=["test"], log=True)
+    figure.canvas.draw()
+    for ax in figure.axes:
+        low, high = ax.get_ylim()
+        shown = [t.get_text() for t in ax.get_yticklabels(which="both") if low <= t.get_position()[1] <= high]
+        assert len([float(text) for text in shown if text]) >= 2
+
+
 def _size(png):
     return Image.open(io.BytesIO(png)).size
