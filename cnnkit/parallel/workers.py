@@ -16,11 +16,15 @@ from jax.sharding import PartitionSpec as P
 from cnnkit.parallel import watch
 from cnnkit.parallel.emulate import emulate  # noqa: F401  (handed on as cnnkit.workers.emulate)
 from cnnkit.parallel.meeting import roll_call
+from cnnkit.parallel.relay import Relay
 
 AXIS = "worker"
 
 HEARTBEAT_SECONDS = 30
-"""A process that has not been heard of for so long is taken for dead, and ends the others."""
+"""A process that JAX has not heard of for so long is taken for dead, and ends the others."""
+
+WATCHED_HEARTBEAT_SECONDS = 100
+"""The same where a watch ends them first, by name; half of it is what JAX bears at least."""
 
 SHUTDOWN_SECONDS = 600
 """How long processes that are done wait for one that is not, such as the one that draws the figures."""
@@ -129,8 +133,9 @@ def join(
     ``cnnkit launch`` set; SLURM, MPI or Kubernetes, as JAX finds them. Processes on CPUs talk through
     Gloo, on NVIDIA GPUs through NCCL. CNNKIT_PROCESSES=1 alone keeps each process to itself, as where a
     launcher starts runs that have nothing to do with each other.
-    A process that dies, hangs or is cut off ends all others within a minute, and they say which one it was where
-    the three were given; elsewhere JAX ends them after 30 seconds of its silence.
+    A process that fails, dies, hangs or is cut off ends all others within a minute, with status 1, and they say
+    which one it was where the three were given; elsewhere JAX ends them after 30 seconds of its silence. One that
+    is done stays until all are.
 
     Args:
         coordinator: ``host:port`` of process 0, where all reach it; its port must be free.
@@ -157,15 +162,19 @@ def join(
     }
     if given is None:
         _initialize(cluster_detection_method=found or None, **patience)
+        watch.begin(watch.current, SHUTDOWN_SECONDS)
         return
-    patience["heartbeat_timeout_seconds"] = int(max(HEARTBEAT_SECONDS, silence + 10))
-    watching = watch.Watch(given[1], given[2], silence=silence)
-    port = watching.open() if given[1] == 0 else None
+    coordinator, process, processes = given
+    patience["heartbeat_timeout_seconds"] = int(max(WATCHED_HEARTBEAT_SECONDS, 2 * (silence + 30)))
+    watching = watch.Watch(process, processes, silence=silence)
+    port = watching.open() if process == 0 else None
     port = roll_call(*given, timeout, port)
-    if given[1]:
-        watching.follow(given[0].rpartition(":")[0].strip("[]"), port)
-    watch.begin(watching)
-    _initialize(*_in_order(given), cluster_detection_method="deactivate", **patience)
+    if process:
+        host, _, there = coordinator.rpartition(":")
+        watching.follow(host.strip("[]"), port)
+        coordinator = Relay(host.strip("[]"), int(there), timeout).address
+    watch.begin(watching, SHUTDOWN_SECONDS)
+    _initialize(coordinator, processes, process, cluster_detection_method="deactivate", **patience)
 
 
 def _initialize(*place: Any, **settings: Any) -> None:
@@ -178,11 +187,6 @@ def _initialize(*place: Any, **settings: Any) -> None:
             "this process belongs to a job of several, but used JAX before it joined them: "
             "call cnnkit.workers.join() before anything else"
         ) from error
-
-
-def _in_order(given: tuple[str, int, int]) -> tuple[str, int, int]:
-    coordinator, process, processes = given
-    return coordinator, processes, process
 
 
 def _given(

@@ -209,6 +209,26 @@ def test_the_final_state_is_said_again_in_the_next_cell_once(frontend, made):
     assert frontend.callbacks == []
 
 
+def test_redraws_are_a_second_apart_and_rarer_where_drawing_is_dear(frontend, monkeypatch):
+    panel, waits, now = Panel(monitor=False), [], [0.0]
+    costs = iter([0.001, 0.02, 0.001, 0.0])
+
+    class End:
+        def wait(self, seconds):
+            waits.append(seconds)
+            return len(waits) > 4
+
+    def draw():
+        now[0] += next(costs)
+
+    panel._end = End()
+    monkeypatch.setattr(panel, "_draw", draw)
+    monkeypatch.setattr("cnnkit.notebook.panel.time.thread_time", lambda: now[0])
+    panel._work(stub(), background=False)
+    assert panel.drawings == 4
+    assert waits == pytest.approx([0.2, 1.0, 4.0, 1.0, 1.0])
+
+
 def test_two_panels_do_not_mix(frontend):
     one, two = Panel(seconds=0.01), Panel(seconds=0.01)
     runs = [stub(data=SimpleNamespace(name=name)) for name in ("first", "second")]

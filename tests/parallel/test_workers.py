@@ -16,7 +16,7 @@ import pytest
 
 from cnnkit.data import load
 from cnnkit.layers import dense
-from cnnkit.parallel import workers
+from cnnkit.parallel import watch, workers
 from cnnkit.parallel.meeting import roll_call
 from cnnkit.train.run import Run
 
@@ -83,6 +83,7 @@ def test_on_ones_own_joining_does_nothing(monkeypatch):
 def test_launchers_are_left_to_jax(monkeypatch, environment, method):
     calls = []
     monkeypatch.setattr(jax.distributed, "initialize", lambda **settings: calls.append(settings))
+    monkeypatch.setattr(watch, "begin", lambda *watched: calls.append(watched))
     for name, value in environment.items():
         monkeypatch.setenv(name, value)
     workers.join(timeout=90)
@@ -92,7 +93,8 @@ def test_launchers_are_left_to_jax(monkeypatch, environment, method):
             "initialization_timeout": 90,
             "heartbeat_timeout_seconds": 30,
             "shutdown_timeout_seconds": 600,
-        }
+        },
+        (watch.current, 600),
     ]
 
 
@@ -102,6 +104,7 @@ def test_other_mpi_is_joined_through_mpi4py(monkeypatch, name):
     monkeypatch.setattr(
         jax.distributed, "initialize", lambda **s: methods.append(s["cluster_detection_method"])
     )
+    monkeypatch.setattr(watch, "begin", lambda *watched: None)
     monkeypatch.setenv(name, "2")
     monkeypatch.setattr("importlib.util.find_spec", lambda name: name)
     workers.join()

@@ -334,6 +334,11 @@ def test_lines_and_bar_say_how_it_goes(make, tmp_path, capsys):
     make(watch=Bar(text), epochs=1).fit()
     assert "done 100%" in text.getvalue()
     assert "1.0/1 epochs" in text.getvalue()
+    for evaluated in (1, 3):
+        text = io.StringIO()
+        make(watch=Bar(text), epochs=3, evaluate_every=evaluated).fit()
+        assert "evaluate" in text.getvalue()
+        assert text.getvalue().index("\n") == len(text.getvalue()) - 1, "one line, ended by its end"
     make(watch=Silent(), epochs=1).fit()
     assert capsys.readouterr().out == ""
 

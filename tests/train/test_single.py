@@ -1,5 +1,7 @@
 """One worker: what is counted, what is computed, what is recorded."""
 
+import contextlib
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -253,6 +255,46 @@ def test_nothing_compiles_while_the_training_clock_runs(make, monkeypatch):
     make().fit()
     # The training's steps, and the evaluation.
     assert compiled == ["compile", "compile"]
+
+
+@pytest.mark.parametrize("workers", [None, 2])
+def test_clocks_stop_only_when_the_device_is_done(make, monkeypatch, workers):
+    """What a program computes is there when it is waited for, and not when it was called."""
+    late = ["no clock"]  # programs that were called and not waited for yet, since the clock that runs began
+    stopped: dict[str, list[int]] = {"train": [], "evaluate": [], "compile": []}
+    measure, program, asarray = clock.Clocks.measure, clock.Compiled.program, np.asarray
+
+    @contextlib.contextmanager
+    def spy(self, kind):
+        with measure(self, kind):
+            before = len(late)
+            yield
+            stopped[kind].append(len(late) - before)
+
+    def calls(self, *args):
+        made = program(self, *args)
+        return lambda *a: (made(*a), late.append(made))[0]
+
+    def waits(wait):
+        return lambda *a, **k: (wait(*a, **k), late.clear())[0]
+
+    def array(given, *args, **settings):
+        if isinstance(given, jax.Array):
+            late.clear()
+        return asarray(given, *args, **settings)
+
+    run = make(workers=workers)
+    monkeypatch.setattr(clock.Clocks, "measure", spy)
+    monkeypatch.setattr(clock.Compiled, "program", calls)
+    monkeypatch.setattr(np, "asarray", array)
+    for name in ("device_get", "block_until_ready"):
+        monkeypatch.setattr(jax, name, waits(getattr(jax, name)))
+    late.clear()
+    run.fit()
+    run.predict("test")
+    assert len(stopped["train"]) >= 2
+    assert len(stopped["evaluate"]) == 3
+    assert {*stopped["train"], *stopped["evaluate"]} == {0}
 
 
 def test_clocks_never_run_together(monkeypatch):
