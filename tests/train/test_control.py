@@ -318,6 +318,14 @@ def test_turns_are_taken_in_the_order_of_asking():
     assert order.index("asked") <= 1
 
 
+class AlwaysDrawn(Bar):
+    """A bar that is drawn at every tick, however fast they come."""
+
+    def begin(self, run):
+        super().begin(run)
+        self._bar.mininterval, self._bar.miniters, self._bar.dynamic_miniters = 0, 0, False
+
+
 def test_lines_and_bar_say_how_it_goes(make, tmp_path, capsys):
     import io
 
@@ -336,7 +344,7 @@ def test_lines_and_bar_say_how_it_goes(make, tmp_path, capsys):
     assert "1.0/1 epochs" in text.getvalue()
     for evaluated in (1, 3):
         text = io.StringIO()
-        make(watch=Bar(text), epochs=3, evaluate_every=evaluated).fit()
+        make(watch=AlwaysDrawn(text), epochs=3, evaluate_every=evaluated).fit()
         assert "evaluate" in text.getvalue()
         assert text.getvalue().index("\n") == len(text.getvalue()) - 1, "one line, ended by its end"
     make(watch=Silent(), epochs=1).fit()
