@@ -8,6 +8,7 @@ PHRASES: Mapping[str, str] = {
     ", or run.save() elsewhere": "",
     "read it with Run.load()": "draw it with cnnkit plot",
     "for want of a folder=": "for want of a --folder",
+    "; run.model has the weights from before": "",
 }
 
 

@@ -171,8 +171,9 @@ class Standing:
         content = None if self.keeper.folder is None else self._content()
         if content is None:
             self._ended = True
-            why = "for want of a folder=" if self.keeper.folder is None else "as its time had not come"
-            return f"No checkpoint was kept, {why}; run.model has the weights from before."
+            none = "No checkpoint was kept, for want of a folder="
+            none = none if self.keeper.folder is None else "There was no checkpoint yet"
+            return f"{none}; run.model has the weights from before."
         with self.turns:
             self._restore(self.engine, content)
         return f"The run is back at its checkpoint of epoch {self.epochs_done:.2f} in {self.keeper.folder}."

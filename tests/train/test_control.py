@@ -241,11 +241,11 @@ def test_what_ended_a_training_in_the_background_is_raised_by_wait(make):
 def test_another_rate_holds_from_the_next_dispatch_on_and_is_kept(make, step_by_step, tmp_path):
     run = make(folder=tmp_path, watch=at_tick(4, lambda run: setattr(run.control, "lr_scale", 0.5)))
     run.fit()
-    assert [row["lr"] for row in run.history] == pytest.approx([0.025, 0.025])
+    assert [row["lr"] for row in run.history] == pytest.approx([0.005, 0.005])
     other = make(folder=tmp_path)
     assert other.control.lr_scale == 0.5
     other.control.lr_scale = 0.25
-    assert other.fit(3).history[-1]["lr"] == pytest.approx(0.0125)
+    assert other.fit(3).history[-1]["lr"] == pytest.approx(0.0025)
     still = make(
         watch=at_tick(3, lambda run: setattr(run.control, "lr_scale", 0.0)), optimizer=optim.sgd(momentum=0)
     )

@@ -121,7 +121,7 @@ def test_two_processes_are_as_one_with_two_devices(make, tmp_path):
     assert [(told["phase"], told["round"]) for told in stopped] == [("stopped", 4)] * 2
     assert [told["rounds"][-1]["fetch"] for told in scaled] == [[1, 0]] * 2
     assert [r["fetch"] for r in scaled[1]["rounds"]][:4] == [[1, 1], [1, 1], [2, 2], [2, 2]]
-    assert scaled[1]["history"][-1]["lr"] == pytest.approx(0.025)
+    assert scaled[1]["history"][-1]["lr"] == pytest.approx(0.005)
     assert scaled[0]["numbers"] == scaled[1]["numbers"]
     for told in diverged:
         assert "the loss is not a finite number since epoch 1, mini-batch 8, worker 1" in told["error"]
