@@ -42,9 +42,8 @@ class Parser(argparse.ArgumentParser):
             found, unknown = parse(args, namespace)
         finally:
             self._apart = False
-        if (
-            unknown
-        ):  # here, and not by the parser of all commands, which does not know the options of this one
+        # Here, and not by the parser of all commands, which does not know the options of this one.
+        if unknown:
             self.error(f"unrecognized arguments: {' '.join(unknown)}")
         return found, unknown
 

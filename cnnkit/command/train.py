@@ -206,9 +206,8 @@ def run(arguments: argparse.Namespace) -> int:
     try:
         training.fit()
     except Diverged as error:
-        if (
-            not training.folder or read_config(training.folder) is None
-        ):  # nothing came of it, and any other run may take its place
+        # Where nothing came of it, any other run may take its place.
+        if not training.folder or read_config(training.folder) is None:
             raise
         raise Diverged(f"{error}. With other settings it begins anew, in another --folder") from None
     except KeyboardInterrupt:

@@ -9,16 +9,8 @@ from typing import TYPE_CHECKING, Any
 from cnnkit.names import brief, choose
 
 if TYPE_CHECKING:
-    from cnnkit.augment import Augment
     from cnnkit.data import Dataset
     from cnnkit.layers import Layer
-
-
-def augmentation(text: str) -> "Augment | None":
-    """Augmentations one after another, as `Run` takes them, from ``"flip(), crop(32, pad=4)"``."""
-    from cnnkit.train import arguments
-
-    return arguments.augmentation(text)
 
 
 def frozen(text: str) -> tuple[tuple[int, int], ...]:
@@ -45,11 +37,11 @@ def network(name: str, classes: int) -> "Layer":
         FileNotFoundError: no such file.
     """
     from cnnkit.layers import Layer
-    from cnnkit.nets import NAMES
+    from cnnkit.train import arguments
 
     path, colon, function = name.rpartition(":")
     if not colon:
-        return choose(name, NAMES, "network")(classes)
+        return arguments.network(name, classes)
     if not Path(path).is_file():
         raise FileNotFoundError(f"{path}: no such file; a network of your own is written FILE.py:FUNCTION")
     spec = importlib.util.spec_from_file_location(Path(path).stem, path)

@@ -73,6 +73,12 @@ class Cluster:
                 f"cluster needs 2 among its nodes, for the model that predicts more; nodes is {self.settings['nodes']}"
                 + (f", and GPUs are {self.gpus}" if self.gpus else "")
             )
+        rate, rates = self.settings["train_rate"], self.settings["rates"]
+        if self.settings["epochs"] and rate not in rates:
+            raise ValueError(
+                f"cluster trains over train_rate={rate!r}, which is not among its rates {rates}; "
+                "name one of them, or give epochs=0 to train nothing"
+            )
         self.alone = self.alone_on_a_node()
         self.one = float(np.median(self.alone["images_per_s"]))
         rows = [row("1 node", "images_per_s", self.alone["images_per_s"], "images/s", **self.work())]

@@ -84,8 +84,8 @@ def _shown(augment: Augment, made: list[np.ndarray]) -> list[np.ndarray]:
 
 def _all(augment: Augment) -> list[Augment]:
     """The simple augmentations of all stages."""
-    parts = augment.parts if augment.stages else augment.leaves
-    return [leaf for part in parts for leaf in (part.leaves if augment.stages else [part])]
+    stages = augment.parts if augment.stages else (augment,)
+    return [leaf for stage in stages for leaf in stage.leaves]
 
 
 def _grid(block: list[np.ndarray], side: list[int]) -> np.ndarray:

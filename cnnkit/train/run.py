@@ -47,7 +47,7 @@ class Run(Facts):
         seed: equal seeds give equal numbers, bit for bit on CPU.
         folder: where record, settings and checkpoints lie; a folder that holds this run already is gone on
             from. None keeps the record in memory alone.
-        optimizer: from ``cnnkit.optim``, or its text; SGD at 0.05 with momentum 0.9 when left out.
+        optimizer: from ``cnnkit.optim``, or its text; SGD at 0.01 with momentum 0.9 when left out.
         augment: from ``cnnkit.augment``, for training images, or its text.
         normalize: subtract the training set's mean and divide by its deviation, by channel.
         loss: ``"cross_entropy"`` or ``"squared_error"``.

@@ -195,9 +195,8 @@ class Team:
         program = self._programs["timed"].program(*arguments)
         self.carry, (looked, begin, computed, exchanged), told = self._alone(program, *arguments)
         self._hear(told)
-        look = self._between(
-            looked, begin
-        )  # what it costs to look at the clock, on a GPU as much as a small step
+        # What it costs to look at the clock, on a GPU as much as a small step.
+        look = self._between(looked, begin)
         if not self.rules.delay:
             waited = self._between(computed, exchanged)
             exchanging = min(max(waited[w] - look[w], 1e-6) for w in waited)

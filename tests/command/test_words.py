@@ -14,7 +14,7 @@ from cnnkit.train import arguments
 def test_a_call_is_a_known_name_with_plain_arguments():
     made = arguments.augmentation("flip(), crop(32, pad=4, outside='reflect')")
     assert str(made) == "flip() → crop(32, pad=4, outside=reflect)"
-    assert words.augmentation("flip").describe() == augment.flip().describe()
+    assert arguments.augmentation("flip").describe() == augment.flip().describe()
     staged = arguments.augmentation("stages((crop(24), 3), (crop(28), 2), crop(32, pad=4))")
     assert str(staged) == "stages((crop(24), 3), (crop(28), 2), crop(32, pad=4))"
     assert arguments.augmentation(None) is None

@@ -112,6 +112,10 @@ def test_what_cannot_be_is_said(tmp_path, monkeypatch):
         reproduce("cluster", "smoke", tmp_path, nodes=[1, 4])
     with pytest.raises(ValueError, match=r"4 nodes are no faster than 0\.5 of one, whatever their link"):
         rate_for(0.5, 4, step_seconds=0.001, values=10, overhead=0.1)
+    with pytest.raises(
+        ValueError, match=r"train_rate='sync47', which is not among its rates \['1gbit'\]; name one"
+    ):
+        reproduce("cluster", "small", tmp_path, rates=["1gbit"])
     monkeypatch.setattr(cluster, "on_nodes", by_model)
     with pytest.raises(ValueError, match="sync47 needs another rate beside it"):
         reproduce("cluster", "small", tmp_path, rates=["sync47"])
