@@ -96,7 +96,6 @@ def show_kept(runs: Path = FOLDER / "runs" / "reproduced") -> None:
         found = saved.read(name, REPRODUCED)
         if settings or found is None or found.preset != preset:
             return measure(name, preset, **settings)
-        found.figure.colors = 128
         return dataclasses.replace(found, folder=runs)
 
     experiments.reproduce = reproduce  # type: ignore[assignment]

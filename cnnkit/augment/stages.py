@@ -37,7 +37,7 @@ def stages(*parts: Any) -> Augment:
     pairs = [part if isinstance(part, tuple | list) else (part, None) for part in parts]
     for i, pair in enumerate(pairs):
         if len(pair) != 2 or not isinstance(pair[0], Augment):
-            raise TypeError(f"stages: part {i} is {parts[i]!r}, not an (augmentation, epochs) pair")
+            raise TypeError(f"stages: part {i} is {_written(parts[i])}, not an (augmentation, epochs) pair")
         if pair[0].stages:
             raise TypeError(f"stages: part {i} has stages itself; give its parts one by one")
         if i < len(pairs) - 1 or pair[1] is not None:
@@ -57,6 +57,12 @@ def stages(*parts: Any) -> Augment:
         parts=augments,
         stages=(*accumulate(epochs[:-1]), None),
     )
+
+
+def _written(part: Any) -> str:
+    if isinstance(part, Augment):
+        return str(part)
+    return f"({', '.join(map(_written, part))})" if isinstance(part, tuple) else repr(part)
 
 
 def staged(key: jax.Array, images: jax.Array, made: Augment, index: Any, epoch: Any) -> jax.Array:

@@ -51,6 +51,7 @@ def test_they_are_recorded_and_made_again():
     [
         (ck.stages, TypeError, "stages: give it (augmentation, epochs) pairs"),
         (lambda: ck.stages((ck.flip, 2), ck.flip()), TypeError, "stages: part 0 is (<function flip"),
+        (lambda: ck.stages((ck.flip(), ck.crop(6), 3)), TypeError, "stages: part 0 is (flip(), crop(6), 3), not an"),
         (lambda: ck.stages(ck.crop(6), ck.flip()), ValueError, "stages: epochs of part 0 must be a whole number"),
         (lambda: ck.stages((ck.crop(6), 0.5), ck.flip()), ValueError, "epochs of part 0 must be a whole number"),
         (lambda: ck.stages((ck.stages(ck.flip()), 1), ck.flip()), TypeError, "part 0 has stages itself"),
