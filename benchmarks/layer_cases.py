@@ -13,7 +13,7 @@ import cnnkit.augment as augment
 from cnnkit import layers, losses
 from cnnkit.layers import pool as pools
 from cnnkit.layers.convolve import matmul
-from cnnkit.layers.fold import folded
+from cnnkit.layers.fold import folded, neighbours
 from cnnkit.layers.product import Window
 from cnnkit.layers.written import convolution, written
 
@@ -121,9 +121,11 @@ def narrow(small: bool) -> Iterator[tuple]:
             if pooled:
                 function = lambda w, x, inner=function: _applied(layers.max_pool(2))(inner(w, x))
             yield f"{name}, {way}", both(function, inputs), (w, x), (flops, moved)
-        if pooled or stride > 1:
-            pick = pools.largest if pooled else lambda y: y[..., 0, :]
-            phases = (2, 2) if pooled else (1, 1)
+        together = neighbours("gpu", x.shape, w.shape, window)
+        if pooled or stride > 1 or together > 1:
+            phases = (2, 2) if pooled else (1, together)
+            # Neighbours in a row stand as they should; one alone is at place 0.
+            pick = pools.largest if pooled else lambda y: y.reshape(*y.shape[:3], -1)
             function = lambda w, x, window=window, phases=phases, pick=pick: pick(
                 folded(plain, x, w, window, phases)
             )

@@ -110,12 +110,18 @@ def predicted(found: dict, batch: int, delay: int, step_seconds: Any = None, exc
 
 # --- unequal workers --------------------------------------------------------------------------------
 
-UNEQUAL_CASES: dict[str, dict[str, Any]] = {
-    "synchronous": {"mode": "accumulate", "fetch": 1},
-    "every(32)": {"fetch": 32},
-    "balanced": {"fetch": "balanced(every(32))"},
-    "balanced delay": {"fetch": "balanced(every(32))", "delay": 1},
-}
+
+def unequal_cases(gpu: bool) -> dict[str, dict[str, Any]]:
+    """Names and settings of the runs on unequal workers: on a GPU steps are short, and rounds have more of them."""
+    period = 64 if gpu else 32
+    return {
+        "synchronous": {"mode": "accumulate", "fetch": 1},
+        f"every({period})": {"fetch": period},
+        "balanced": {"fetch": f"balanced(every({period}))"},
+        "balanced delay": {"fetch": f"balanced(every({period}))", "delay": 1},
+    }
+
+
 STEP = 0.02  # seconds a step waits at speed 1, on CPU
 
 
@@ -135,7 +141,7 @@ def unequal_part(
         emulated = emulate([v / (1 + v) for v in speeds], waits=True, step_seconds=STEP)
     found = {}
     for case in cases:
-        settings = UNEQUAL_CASES.get(case, {"fetch": 16, "momentum": "reset"})
+        settings = unequal_cases(gpu).get(case, {"fetch": 16, "momentum": "reset"})
         workers = {
             "workers": len(speeds),
             "emulate": emulated,
@@ -166,12 +172,14 @@ def unequal(gpu: bool, n: int, seconds: float, groups: Sequence[tuple[float, ...
         options = ["--n", str(n), "--seconds", str(seconds)]
         name = ":".join(f"{s:g}" for s in speeds)
         alone = sum(speed_alone(s, options) for s in speeds) if not gpu else None
-        cases = ["--speeds", ",".join(map(str, speeds)), "--cases", ",".join(UNEQUAL_CASES)]
+        runs = unequal_cases(gpu)
+        cases = ["--speeds", ",".join(map(str, speeds)), "--cases", ",".join(runs)]
         found = apart(MODULE, ["unequal_part", *cases, *options], processes=1 if gpu else len(speeds))
-        sync, equal = (float(np.median(found[case]["images_per_s"])) for case in ("synchronous", "every(32)"))
+        # In the order of the runs: synchronous, and with as many steps for each.
+        sync, equal = (float(np.median(found[case]["images_per_s"])) for case in list(runs)[:2])
         ideal = alone or float((128 / np.array(found["balanced"]["step_seconds"])).sum())
         for case, got in found.items():
-            delay = UNEQUAL_CASES[case].get("delay", 0)
+            delay = runs[case].get("delay", 0)
             rates = np.array(got["images_per_s"])
             label, extra = f"{name} {case}", {"work": "real" if gpu else "waiting", "fetch": got["fetch"]}
             rows += [

@@ -9,9 +9,9 @@ import numpy as np
 from cnnkit.layers.activate import rectify_kept, relu
 from cnnkit.layers.convolve import ALGORITHMS, convolve, direct
 from cnnkit.layers.dense import count, not_negative
-from cnnkit.layers.fold import folded, folds
+from cnnkit.layers.fold import Pending, folded, folds, neighbours
 from cnnkit.layers.initial import Initial, check_initial, initial_weights
-from cnnkit.layers.layer import Apply, Layer, Shape, ShapeError, is_own, serial
+from cnnkit.layers.layer import Apply, Layer, Shape, ShapeError, is_own, own, serial
 from cnnkit.layers.pool import largest
 from cnnkit.layers.product import Window, columns
 from cnnkit.layers.window import Padding, check_padding, need_image, out_size, pair, resolve, times, title
@@ -68,19 +68,33 @@ def conv(
             params["b"] = jnp.zeros(kernels)
         return params, (), (*out_size(shape, size, stride, pads, dilation), features)
 
-    def bare(params, x, train, pool=None):
-        """What the kernels give, or the largest of it where a layer pools; and the bias to be added, or None."""
+    def given(params, x):
         window = Window(stride, resolve(padding, x.shape[1:], size, stride, dilation), dilation, groups)
         every = {name: (jnp.tile(p, groups) if tied else p).astype(x.dtype) for name, p in params.items()}
-        w, b = every["w"], every.get("b")
-        if pool and algorithm == "auto" and _pools_phases(pool, x.shape, w.shape, window):
+        return window, every["w"], every.get("b")
+
+    def bare(params, x, train, pool):
+        """The largest of what the kernels give where a layer pools; and the bias to be added, or None."""
+        window, w, b = given(params, x)
+        if algorithm == "auto" and _pools_phases(pool, x.shape, w.shape, window):
             return largest(folded(direct, x, w, window, (2, 2))), b
-        y = convolve(x, w, window, algorithm, train)
-        return pool.apply((), (), y, train=train)[0] if pool else y, b
+        x = x.whole() if isinstance(x, Pending) else x
+        return pool.apply((), (), convolve(x, w, window, algorithm, train), train=train)[0], b
+
+    def summed(params, x, train):
+        """With the bias, and the shape that it is to have: neighbours may still stand side by side as features."""
+        window, w, b = given(params, x)
+        n = neighbours(jax.default_backend(), x.shape, w.shape, window) if algorithm == "auto" else 1
+        if n == 1:
+            y = convolve(x, w, window, algorithm, train)
+        else:
+            y = folded(direct, x, w, window, (1, n))
+            y = y.reshape(*y.shape[:3], -1)
+        return y if b is None else y + jnp.tile(b, n), (*y.shape[:2], y.shape[2] * n, y.shape[3] // n)
 
     def apply(params, state, x, *, key=None, train=False):
-        y, b = bare(params, x, train)
-        return y if b is None else y + b, state
+        y, shape = summed(params, x, train)
+        return y.reshape(shape), state
 
     def fused(after):
         rectifies = is_own(after[0], "relu", "leaky_relu")
@@ -90,8 +104,8 @@ def conv(
             return None
 
         def both(params, state, x, *, key=None, train=True):
-            y, state = apply(params, state, x, train=train)
-            return rectify_kept(y), state
+            y, shape = summed(params, x, train)
+            return rectify_kept(y).reshape(shape), state
 
         return both, 1
 
@@ -115,7 +129,7 @@ def conv(
         "init": init,
         **({"tied": True} if tied else {}),
     }
-    return Layer(
+    made = Layer(
         start,
         apply,
         "conv",
@@ -129,6 +143,7 @@ def conv(
         beside=((size, stride, padding, dilation, algorithm, bias), together) if groups == 1 else None,
         fused=fused,
     )
+    return own(made)
 
 
 def _pooled_first(bare: Callable, pool: Layer, rectifier: Layer | None) -> Apply:

@@ -7,6 +7,8 @@ get zeros where a window's pixels are not all of its squares', so the numbers ar
 """
 
 from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -16,8 +18,26 @@ from cnnkit.layers.product import Window
 from cnnkit.layers.window import Pair, Shape, out_size
 
 _FEW = 4  # channels of a picture
+_ROW = (4, 2)  # neighbours in a row that are computed together
 _ALIGNED = 8  # channels that a GPU reads in one piece
 _NARROW, _SLENDER = 64, 32  # features, and channels, that leave most of a GPU's matrix units idle
+
+
+@dataclass(frozen=True)
+class Pending:
+    """An image that a layer makes for the convolution that follows, whole or already folded.
+
+    Args:
+        shape, dtype: of the whole, [B, H, W, C].
+        whole: makes it.
+        folded: makes, from the padding of the whole as `lax.pad` takes it and the sides of the squares,
+            [B, H' / side, W' / side, side · side · C].
+    """
+
+    shape: Shape
+    dtype: Any
+    whole: Callable[[], jax.Array]
+    folded: Callable[[list[tuple[int, int, int]], Pair], jax.Array]
 
 
 def folds(backend: str, image: Shape, kernel: Shape, window: Window, phases: Pair = (1, 1)) -> bool:
@@ -39,9 +59,26 @@ def folds(backend: str, image: Shape, kernel: Shape, window: Window, phases: Pai
     return c <= _SLENDER and features <= _NARROW and min(h, w) >= 3
 
 
+def neighbours(backend: str, image: Shape, kernel: Shape, window: Window) -> int:
+    """How many neighbours in a row of a picture's convolution are best computed together; 1 for none.
+
+    Their features stand side by side as the neighbours do, so that nothing needs to be moved.
+
+    Args:
+        backend, image, kernel, window: as of `folds`.
+    """
+    h, w, c, _ = kernel
+    if backend == "cpu" or c > _FEW or h * w == 1:
+        return 1
+    if window.groups > 1 or window.dilation != (1, 1) or window.stride != (1, 1):
+        return 1
+    _, cols = out_size(image[1:], (h, w), window.stride, window.pads)
+    return next((n for n in _ROW if cols % n == 0), 1)
+
+
 def folded(
     convolve: Callable[[jax.Array, jax.Array, Window], jax.Array],
-    x: jax.Array,
+    x: jax.Array | Pending,
     w: jax.Array,
     window: Window,
     phases: Pair = (1, 1),
@@ -68,7 +105,10 @@ def folded(
         (left, cols * side[1] - x.shape[2] - left, 0),
         (0, 0, 0),
     ]
-    image = _folded(lax.pad(x, jnp.zeros((), x.dtype), edges), side, 1)
+    if isinstance(x, Pending):
+        image = x.folded(edges, side)
+    else:
+        image = _folded(lax.pad(x, jnp.zeros((), x.dtype), edges), side, 1)
     kernels = [
         _folded(_placed(w, (window.stride[0] * i, window.stride[1] * j), cells, side), side, 0)
         for i in range(phases[0])
@@ -79,7 +119,7 @@ def folded(
         more = -kernel.shape[2] % _ALIGNED
         image, kernel = _widened(image, 3, more), _widened(kernel, 2, more)
     y = convolve(image, kernel, Window((1, 1), ((0, 0), (0, 0))))
-    return y.reshape(len(x), *out, len(kernels), w.shape[3])
+    return y.reshape(x.shape[0], *out, len(kernels), w.shape[3])
 
 
 def _widened(x, axis, more):

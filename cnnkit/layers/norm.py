@@ -112,14 +112,12 @@ def _gated_backward(function, eps, saved, changes):
         unit = (x.astype(jnp.float32) - mean) * inverse
         return unit, dy.astype(jnp.float32) * function.slope(unit * scale + shift)
 
-    # Each sum has its own dz, and so has dx: computed from what is read anyway, where a shared one would be written in
-    # float32 and read. Behind barriers the compiler does not see that they are the same, nor that dy may be a sum,
-    # which one of them would compute and the others wait for.
+    # Both sums come of one dz, and dx of another: computed from what is read anyway, where a shared one would be
+    # written in float32 and read. Behind barriers the compiler does not see that they are the same, nor that dy may be
+    # a sum, which one of them would compute and the other wait for.
     axes, (x, dy) = tuple(range(x.ndim - 1)), lax.optimization_barrier((x, dy))
-    dshift = before(x, dy)[1].sum(axes)
-    x, dy = lax.optimization_barrier((x, dy))
     unit, dz = before(x, dy)
-    dscale = (dz * unit).sum(axes)
+    dshift, dscale = _both_sums(dz, dz * unit, axes)
     x, dy, total, along = lax.optimization_barrier((x, dy, dshift, dscale))
     unit, dz = before(x, dy)
     dx = scale * inverse * (dz - (total + unit * along) / n) + (dmean + 2 * dvar * unit / inverse) / n
@@ -127,6 +125,12 @@ def _gated_backward(function, eps, saved, changes):
 
 
 _gated.defvjp(_gated_forward, _gated_backward)
+
+
+def _both_sums(a, b, axes):
+    """The sums of two arrays over the same axes, by one pass over what they are computed from."""
+    both = lax.complex(a, b).sum(axes)
+    return both.real, both.imag
 
 
 def _count(x):

@@ -1,16 +1,21 @@
 """A first convolution that whitens the image's patches: its filters come from the data and stay fixed."""
 
+from typing import Any
+
 import jax
 import jax.numpy as jnp
+import numpy as np
 
-from cnnkit.layers.convolve import ALGORITHMS, convolve
+from cnnkit.layers.convolve import ALGORITHMS, convolve, direct
 from cnnkit.layers.dense import not_negative
-from cnnkit.layers.layer import Layer, Params, State
+from cnnkit.layers.fold import Pending, folded
+from cnnkit.layers.layer import Layer, Params, State, is_own
 from cnnkit.layers.product import Window, columns
 from cnnkit.layers.window import need_image, out_size, pair, title
 from cnnkit.names import choose
 
 _PADS = ((0, 0), (0, 0))
+_GATES = ("relu", "leaky_relu", "gelu", "silu")  # element by element
 
 
 def whiten(
@@ -56,6 +61,16 @@ def whiten(
         y = jnp.concatenate([y, -y], axis=-1)
         return y + params["b"].astype(x.dtype) if bias else y, state
 
+    def fused(after):
+        # On a GPU: a narrow convolution of what is pooled afterwards is computed on folded images (fold.py), and
+        # to make them folded takes less than to fold them.
+        if jax.default_backend() == "cpu" or len(after) < 3 or algorithm != "auto":
+            return None
+        gate, filters, pool = after[:3]
+        if not (is_own(gate, *_GATES) and is_own(filters, "conv") and is_own(pool, "max_pool")):
+            return None
+        return lambda *given, **how: _gated(apply, gate, *given, **how), 1
+
     def fit(state, x):
         return {"w": whitening(x, size, eps).reshape(state["w"].shape)}
 
@@ -69,7 +84,36 @@ def whiten(
         lr=not_negative(lr, "lr"),
         title=title("whiten", config),
         measure=fit,
+        fused=fused,
     )
+
+
+def _gated(apply: Any, gate: Layer, params, state, x, *, key=None, train=True):
+    """What the layer gives through an activation, made by who takes it."""
+    half = state["w"][..., : state["w"].shape[-1] // 2].astype(x.dtype)
+    shape = out_size(x.shape[1:], half.shape[:2], (1, 1), _PADS)
+    gated = lambda y: gate.apply((), (), y, train=train)[0]
+
+    def made_folded(edges, side):
+        pads = edges[1][:2], edges[2][:2]
+        y = folded(direct, x, half, Window((1, 1), pads), side)
+        y = jnp.concatenate([y, -y], -1)
+        y = gated(y + params["b"].astype(x.dtype) if params else y)
+        # Beside the image there is nothing, where a filter that reaches inside would have found something.
+        rows, cols = (
+            _inside(n, near, count, f) for n, (near, _), count, f in zip(shape, pads, y.shape[1:3], side)
+        )
+        kept = (rows[:, None, :, None] & cols[None, :, None, :]).reshape(*y.shape[1:4], 1)
+        return jnp.where(kept, y, 0).reshape(*y.shape[:3], -1)
+
+    whole = lambda: gated(apply(params, state, x, train=train)[0])
+    return Pending((len(x), *shape, 2 * half.shape[-1]), x.dtype, whole, made_folded), state
+
+
+def _inside(n: int, near: int, squares: int, side: int) -> np.ndarray:
+    """[squares, side]: whether each place is one of the n after the padding."""
+    place = np.arange(squares * side).reshape(squares, side) - near
+    return (place >= 0) & (place < n)
 
 
 def whitening(x: jax.Array, size: tuple[int, int], eps: float) -> jax.Array:

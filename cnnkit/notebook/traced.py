@@ -77,7 +77,7 @@ def trace(function: Callable[..., Any], *arguments: Any, runs: int = 3) -> list[
     Raises:
         RuntimeError: the profiler left no trace of the program.
     """
-    jitted = jax.jit(function, compiler_options=compiler_options())
+    jitted = jax.jit(function, compiler_options=compiler_options(traced=True))
     program = jitted.lower(*arguments).compile()
     jax.block_until_ready(program(*arguments))
     with tempfile.TemporaryDirectory() as folder:

@@ -17,7 +17,7 @@ so nothing is lost, only delayed (Seide et al. 2014; Karimireddy et al. 2019).
 
 import itertools
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -322,34 +322,62 @@ def read_mean(
     return mean, total, error
 
 
-def mean_of_sums(sums: Tree, others: Tree, weight: jax.Array, axis: str) -> tuple[Tree, Tree, jax.Array]:
+def mean_of_sums(
+    sums: Tree, others: Tree, weight: jax.Array, axis: str, messages: int = 1
+) -> tuple[Tree, Tree, jax.Array]:
     """Means over all workers of what each has summed up, and of other things that count by the same weight.
 
         Σ_i s_i / Σ_i n_i  and  Σ_i n_i x_i / Σ_i n_i
 
-    In one message of float32, which is multiplied and masked as a whole: on a GPU that is one kernel, where the
-    leaves one by one would be as many as there are.
+    A message of float32 is multiplied and masked as a whole: on a GPU that is one kernel, where the leaves one by
+    one would be as many as there are. With several messages the last leaves' goes first: of gradients that is what
+    the backward pass has first, and while it computes the rest, the message is on its way.
 
     Args:
         sums, others: s_i and x_i, trees of floats.
         weight: n_i, a scalar ≥ 0; a worker of weight 0 counts with nothing, whatever its values are.
         axis: over which.
+        messages: of about equal size, at most; no leaf is divided.
 
     Returns:
         Both means, zero where all weights are; Σ n_i.
+
+    Li et al. 2020 (buckets).
     """
-    leaves = [jax.tree.leaves(sums), jax.tree.leaves(others)]
-    summed, size = (sum(map(jnp.size, part)) for part in (leaves[0], leaves[0] + leaves[1]))
-    flat = _join([*leaves[0], *leaves[1], jnp.float32(1)], jnp.float32, PAYLOADS["float32"], axis)
+    summed, other = jax.tree.leaves(sums), jax.tree.leaves(others)
+    first, *rest = _parts([leaf.size for leaf in summed], messages)
+    means, moved, total = _mean_in_one(summed[first], other, weight, axis)
+    for part in rest:
+        means = _mean_in_one(summed[part], [], weight, axis)[0] + means
+    whole = lambda tree, leaves: jax.tree.unflatten(jax.tree.structure(tree), leaves)
+    return whole(sums, means), whole(others, moved), total
+
+
+def _parts(sizes: Sequence[int], most: int) -> list[slice]:
+    """Neighbours of about equal size together, the last ones first; at least one part.
+
+    >>> _parts([1, 1, 4, 4], 2), _parts([100, 1], 4), _parts([], 2)
+    ([slice(3, 4, None), slice(0, 3, None)], [slice(1, 2, None), slice(0, 1, None)], [slice(0, 0, None)])
+    """
+    ends, whole = [len(sizes)], max(sum(sizes), 1)
+    after = 0
+    for i in reversed(range(1, len(sizes))):
+        after += sizes[i]
+        # A part ends where the next multiple of its due is nearer behind than ahead.
+        if len(ends) < most and after + sizes[i - 1] / 2 >= whole * len(ends) / most:
+            ends.append(i)
+    return [slice(begin, end) for end, begin in zip(ends, [*ends[1:], 0])]
+
+
+def _mean_in_one(
+    sums: list[Any], others: list[Any], weight: jax.Array, axis: str
+) -> tuple[list[jax.Array], list[jax.Array], jax.Array]:
+    summed, size = (sum(map(jnp.size, part)) for part in (sums, sums + others))
+    flat = _join([*sums, *others, jnp.float32(1)], jnp.float32, PAYLOADS["float32"], axis)
     message = flat * jnp.where(jnp.arange(flat.size) < summed, 1, weight)
     total = lax.psum(jnp.where(weight > 0, message, 0), axis)
-    mean = _split(jnp.where(total[size] > 0, total / total[size], 0), leaves[0] + leaves[1])
-    parts = mean[: len(leaves[0])], mean[len(leaves[0]) :]
-    both = [
-        jax.tree.unflatten(jax.tree.structure(tree), part)
-        for tree, part in zip((sums, others), parts, strict=True)
-    ]
-    return both[0], both[1], total[size]
+    mean = _split(jnp.where(total[size] > 0, total / total[size], 0), sums + others)
+    return mean[: len(sums)], mean[len(sums) :], total[size]
 
 
 def _by_dtype(leaves: list[Any]) -> dict[Any, list[int]]:

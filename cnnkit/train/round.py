@@ -26,6 +26,7 @@ from cnnkit.train.step import Plan, Progress, Source, gradient_step, local_step,
 from cnnkit.train.task import Model, Sums, Task
 
 AXIS = "worker"
+_MESSAGES, _MESSAGE = 4, 1 << 20  # of gradients, at most; and values in one of several, at least
 
 
 class Common(NamedTuple):
@@ -266,11 +267,19 @@ def _synchronous(task, rules, carry, source, plan, firsts, share):
     fails = (own.bad < 0) & ~jnp.isfinite(sums.loss)
     bad = jnp.where(fails, jnp.int32(first), own.bad)
     examples = jnp.where(bad < 0, sums.examples, 0)
-    mean, moved, total = mean_of_sums(grads, _minus(state, model.state), examples, AXIS)
+    mean, moved, total = mean_of_sums(grads, _minus(state, model.state), examples, AXIS, _messages(grads))
     lr, momentum = plan.lr[firsts[0]], plan.momentum[firsts[0]]
     common = merge(task, rules, common, Model(mean, moved, ()), total, lr, momentum)
     own = own._replace(examples=examples, sums=jax.tree.map(jnp.add, own.sums, sums), bad=bad)
     return Carry(common, own)
+
+
+def _messages(grads: Any) -> int:
+    """In how many messages gradients are best sent: on a GPU the first are on their way while the rest is computed."""
+    if jax.default_backend() == "cpu":  # where a program computes or communicates
+        return 1
+    values = sum(leaf.size for leaf in jax.tree.leaves(grads))
+    return min(max(values // _MESSAGE, 1), _MESSAGES)
 
 
 def timed_round(

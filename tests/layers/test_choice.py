@@ -65,13 +65,16 @@ def test_compiler_options_are_those_that_this_version_knows(monkeypatch):
     known = compiler_options()
     assert jax.jit(lambda x: x + 1, compiler_options=known)(1) == 2
     monkeypatch.setattr(compiled, "_CPU", {"xla_cpu_no_such_option": "1"})
-    compiled._known.cache_clear()
-    try:
-        assert compiler_options() == {}
-    finally:
-        compiled._known.cache_clear()
-    monkeypatch.setattr(jax, "default_backend", lambda: "gpu")
     assert compiler_options() == {}
+
+
+def test_on_a_gpu_options_of_a_measurement_come_beside_those_that_are_known(monkeypatch):
+    monkeypatch.setattr(jax, "default_backend", lambda: "gpu")
+    monkeypatch.setattr(compiled, "_known", dict)  # a CPU's compiler takes some of a GPU's options, too
+    assert compiler_options() == {"xla_gpu_all_reduce_combine_threshold_bytes": 1}
+    assert compiler_options(traced=True) == compiler_options() | {"xla_gpu_graph_min_graph_size": 1_000_000}
+    monkeypatch.setitem(compiled.GPU, "xla_gpu_autotune_level", 0)
+    assert compiler_options()["xla_gpu_autotune_level"] == 0
 
 
 def test_a_gpus_rows_come_out_of_what_the_layers_benchmark_measured():

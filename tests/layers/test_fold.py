@@ -5,11 +5,12 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from cnnkit.layers import conv, leaky_relu, max_pool, relu, serial
+from cnnkit.layers import conv, gelu, leaky_relu, max_pool, relu, serial, whiten
 from cnnkit.layers.convolve import direct
-from cnnkit.layers.fold import folded, folds
+from cnnkit.layers.fold import folded, folds, neighbours
 from cnnkit.layers.pool import largest
 from cnnkit.layers.product import Window
+from cnnkit.layers.whiten import measure
 from tests import reference
 
 NONE = ((0, 0), (0, 0))
@@ -157,3 +158,66 @@ def test_pictures_under_wide_strides_are_folded_and_nothing_else(monkeypatch):
     x, w = jnp.ones((2, 23, 23, 3)), jnp.ones((11, 11, 3, 8))
     monkeypatch.setattr(jax, "default_backend", lambda: "gpu")
     assert kernels(lambda x: direct(x, w, Window((4, 4), NONE)), x) == [(3, 3, 48, 8)]
+
+
+@pytest.mark.parametrize("n", [2, 4])
+def test_neighbours_in_a_row_of_a_picture_are_computed_together(n, monkeypatch):
+    net = serial(conv(6, 3, padding=((0, 1), (1, 0))), relu(), conv(4, (2, 3), bias=False))
+    cols = {2: 6, 4: 8}[n]
+    params, state, _ = net.init(jax.random.key(0), (7, cols + 1, 3))
+    params = jax.tree.map(lambda w: w + 0.1 if w.ndim == 1 else w, params)
+    x = jax.random.normal(jax.random.key(1), (2, 7, cols + 1, 3))
+    loss = lambda params, x: (net.apply(params, state, x, train=True)[0] ** 2).sum()
+    plain = jax.value_and_grad(loss, (0, 1))(params, x)
+    monkeypatch.setattr(jax, "default_backend", lambda: "gpu")
+    # The second has more channels than a picture.
+    assert kernels(loss, params, x) == [(3, 2, {2: 8, 4: 16}[n], 6 * n), (2, 3, 6, 4)]
+    jax.tree.map(
+        lambda a, b: np.testing.assert_allclose(a, b, atol=1e-4, rtol=1e-4),
+        jax.value_and_grad(lambda *both: loss(*both), (0, 1))(params, x),
+        plain,
+    )
+
+
+def test_how_many_neighbours_is_for_pictures_whose_rows_they_divide():
+    window = Window((1, 1), ((1, 1), (1, 1)))
+    kernel = (3, 3, 3, 64)
+    count = lambda image, kernel=kernel, window=window, backend="gpu": neighbours(
+        backend, image, kernel, window
+    )
+    assert [count((256, 224, cols, 3)) for cols in (224, 26, 27)] == [4, 2, 1]
+    assert count((256, 32, 32, 3), backend="cpu") == 1
+    assert count((256, 32, 32, 3), (1, 1, 3, 64), Window((1, 1), NONE)) == 1
+    assert count((256, 32, 32, 64), (3, 3, 64, 64)) == 1
+    assert count((256, 32, 32, 4), (3, 3, 1, 64), Window((1, 1), ((1, 1), (1, 1)), groups=4)) == 1
+    assert count((256, 33, 33, 3), window=Window((2, 2), ((1, 1), (1, 1)))) == 1
+
+
+@pytest.mark.parametrize("sides", [(9, 8), (12, 7)])
+@pytest.mark.parametrize("bias", [True, False])
+def test_whitened_images_are_made_folded_where_the_next_layer_folds_them(sides, bias, monkeypatch):
+    net = serial(whiten(2, bias=bias), gelu(), conv(6, 3, padding="same", bias=False), max_pool(2))
+    params, state, _ = net.init(jax.random.key(0), (*sides, 3))
+    params = jax.tree.map(lambda w: w + 0.1 if w.ndim == 1 else w, params)
+    x = jax.random.normal(jax.random.key(1), (3, *sides, 3))
+    state = measure(net, params, state, x)
+    loss = lambda params, x: (net.apply(params, state, x, train=True)[0] ** 2).sum()
+    plain = jax.jit(jax.value_and_grad(loss, (0, 1)))(params, x)
+    monkeypatch.setattr(jax, "default_backend", lambda: "gpu")
+    assert kernels(loss, params, x) == [(2, 2, 16, 48), (2, 2, 96, 24)]
+    jax.tree.map(
+        lambda a, b: np.testing.assert_allclose(a, b, atol=1e-4, rtol=1e-4),
+        jax.jit(jax.value_and_grad(lambda *both: loss(*both), (0, 1)))(params, x),
+        plain,
+    )
+
+
+def test_whitened_images_stay_whole_where_nothing_folds_them(monkeypatch):
+    monkeypatch.setattr(jax, "default_backend", lambda: "gpu")
+    first = [whiten(2), gelu(), conv(96, 3, padding="same")]  # too many features to be folded
+    for after in ([max_pool(2)], [relu()], []):
+        net = serial(*first, *after)
+        params, state, shape = net.init(jax.random.key(0), (8, 8, 3))
+        apply = lambda x, net=net, params=params, state=state: net.apply(params, state, x, train=True)[0]
+        assert kernels(apply, jnp.ones((2, 8, 8, 3)))[-1] == (3, 3, 24, 96)
+        assert apply(jnp.ones((2, 8, 8, 3))).shape == (2, *shape)

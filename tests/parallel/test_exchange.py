@@ -208,6 +208,11 @@ def test_means_of_sums_and_of_what_counts_by_the_same_weight_come_by_one_message
     nobody = trees(sums, others, np.zeros(3, np.float32))
     assert all(np.array_equal(leaf, np.zeros_like(leaf)) for leaf in jax.tree.leaves(nobody))
     assert len(collectives(trees, sums, others, weight)) == 1
+    # In several, whose numbers are the same: "w" is the last leaf and the largest, and is on its way first.
+    several = on_workers(lambda s, x, n: mean_of_sums(s, x, n, "worker", messages=2), 3)
+    jax.tree.map(np.testing.assert_array_equal, several(sums, others, weight), trees(sums, others, weight))
+    sent = [eqn.invars[0].aval.size for _, _, eqn in collectives(several, sums, others, weight)]
+    assert sent == [30 + 4 + 1 + 1, 7 + 1 + 1]  # with the weight, in whole numbers of the workers
 
 
 def test_under_pmap_the_numbers_are_the_same():
