@@ -84,13 +84,14 @@ def link(rates: list[str], n: int, seconds: float, cases: str) -> None:
     kept(rows)
 
 
-def scaling(n: int, seconds: float) -> None:
-    """GoogLeNet on one GPU and on two over NVLink, by one process and by a process a GPU."""
+def scaling(n: int, seconds: float, ways: list[int]) -> None:
+    """GoogLeNet on one GPU and on two over NVLink, by a process a GPU and by one process, as ``ways`` has them."""
     options = ["--n", str(n), "--seconds", str(seconds), "--batch", "128", "--net", "googlenet"]
     one = apart(MODULE, ["part", "--workers", "1", "--cases", "alone", *options])["alone"]
     rows = alone_rows("googlenet", one)
     kept(rows)
-    for processes, label in ((2, "googlenet 2 nvlink, 2 processes"), (1, "googlenet 2 nvlink")):
+    for processes in ways:
+        label = "googlenet 2 nvlink" + ", 2 processes" * (processes == 2)
         found = apart(MODULE, ["part", "--workers", "2", "--cases", "sync", *options], processes, gpus=True)
         rows += link_rows(f"{label} sync", found["sync"], found, one, 0)
         part = np.array(found["sync"]["images_per_s"]) / np.median(one["images_per_s"]) / 2
@@ -147,6 +148,7 @@ def main() -> None:
     parser.add_argument("--rate", help="of the link, e.g. 1gbit; several with commas; '' for NVLink alone")
     parser.add_argument("--cases", default="", help=f"some of: {', '.join(LINK_CASES)}; sync among them")
     parser.add_argument("--scaling", action="store_true", help="GoogLeNet on two GPUs in place of a link")
+    parser.add_argument("--processes", default="2,1", help="with --scaling: by how many, one after another")
     parser.add_argument("--n", type=int, default=3, help="measured windows")
     parser.add_argument("--seconds", type=float, default=2.0, help="of a measured window")
     for hidden, default in (("--net", ""), ("--found", "")):
@@ -156,7 +158,7 @@ def main() -> None:
     args = parser.parse_args()
     if args.what != "part":
         if args.scaling:
-            scaling(args.n, args.seconds)
+            scaling(args.n, args.seconds, [int(count) for count in args.processes.split(",")])
         else:
             rates = "1gbit" if args.rate is None else args.rate
             cases = args.cases or ",".join(LINK_CASES)
