@@ -90,6 +90,7 @@ def _by_workers(options: argparse.Namespace, search: Any, rows: Sequence[Mapping
         row = next(
             r for r in rows if r["figure"] == "accuracy" and r["case"].startswith("single") and r["chosen"]
         )
+        search.way = row.get("way", search.way)
         search.by_workers(row["net"], row["augmentation"], row["epochs"], workers)
     else:
         row = next(r for r in rows if r["figure"] == "accuracy" and r["case"] == options.case)

@@ -31,12 +31,13 @@ class Made:
 
     Args:
         data: whose test part judges.
-        augmentation, epochs, single, members, each, votes: as they were chosen.
+        way, augmentation, epochs, single, members, each, votes: as they were chosen.
     """
 
     def __init__(
         self,
         data: Any,
+        way: str,
         augmentation: str,
         epochs: int,
         single: str,
@@ -47,7 +48,7 @@ class Made:
         self.labels, self.single, self.members, self.votes = data.test.labels, single, members, votes
         # The work's figure is MNIST's, and stands beside no other set's.
         self.of = "" if data.name == "mnist" else f", {data.name}"
-        self.recipe = {"data": data.name, "augmentation": augmentation, "epochs": epochs}
+        self.recipe = {"data": data.name, "way": way, "augmentation": augmentation, "epochs": epochs}
         self.together = {"members": members, "each": each, "views": votes[0], "vote": votes[1]}
         self.alone: dict[str, list[np.ndarray]] = {}
         self.curves: dict[str, list[list[float]]] = {}

@@ -20,6 +20,7 @@ from cnnkit.experiments.trials import (
     right,
     surprise,
 )
+from cnnkit.names import choose
 
 
 def run(settings: Mapping[str, Any], folder: Path) -> list[Row]:
@@ -41,8 +42,8 @@ class Search:
         self.settings, self.data = settings, load(settings["data"])
         self.book = Book(folder, print if settings["say"] else None)
         self.looks = looks(settings["views"])
-        self.nets = list(settings["nets"])
-        self._trials: dict[tuple[str, str], Trial] = {}
+        self.nets, self.way = list(settings["nets"]), next(iter(settings["ways"]))
+        self._trials: dict[tuple[str, str, str], Trial] = {}
         self.compile_seconds = 0.0
 
     def run(self) -> list[Row]:
@@ -57,29 +58,29 @@ class Search:
         return self.book.rows
 
     def by_workers(self, net: str, augmentation: str, epochs: int, workers: Mapping[str, Any]) -> None:
-        """A network alone, through workers that take local steps."""
+        """A network alone, through workers that take local steps, in the way that `way` names."""
         self.book.add(by_workers(self.trial(net, augmentation), f"single {net}", workers, epochs))
 
     def trial(self, net: str, augmentation: str) -> Trial:
-        """A recipe's trial, made once."""
+        """A recipe's trial in the way that `way` names, made once."""
         from cnnkit import nets
-        from cnnkit.train import optim
 
-        s = self.settings
-        if (net, augmentation) not in self._trials:
-            same = [t for (other, _), t in self._trials.items() if other == net]
-            self._trials[net, augmentation] = Trial(
+        s, name = self.settings, (net, augmentation, self.way)
+        if name not in self._trials:
+            way = s["ways"][self.way]
+            same = [t for (other, _, how), t in self._trials.items() if (other, how) == (net, self.way)]
+            self._trials[name] = Trial(
                 self.data,
                 s["hold"],
-                nets.unpooled(len(self.data.classes), decay=s["decay"], **s["nets"][net]),
+                nets.unpooled(len(self.data.classes), decay=way["decay"], **s["nets"][net]),
                 looks=self.looks,
                 seer=same[0].seer if same else None,
-                batch=s["batch"],
+                batch=way["batch"],
                 dtype=s["dtype"],
-                optimizer=optim.sgd(optim.one_cycle(s["lr"]), nesterov=True),
+                optimizer=_optimizer(way),
                 augment=chain(s["augmentations"][augmentation]),
             )
-        return self._trials[net, augmentation]
+        return self._trials[name]
 
     def _compile(self, pairs: Sequence[tuple[str, str]]) -> None:
         self.compile_seconds += compile_all([self.trial(*pair) for pair in pairs])
@@ -87,40 +88,61 @@ class Search:
     def _recipe(self) -> tuple[str, int, dict[str, Any]]:
         """Augmentation, then epochs, by one network on held-out images; what was trained by the choice is kept."""
         s, net = self.settings, self.settings["try_with"]
-        seeds = range(s["tries"])
-        self._compile([(net, name) for name in s["augmentations"]])
-        rows, kept = [], {}
-        for name in s["augmentations"]:
-            kept[name], row = self._try(net, name, s["epochs"][0], seeds)
+        first, *others = s["augmentations"]
+        kept = {first: self._choose_way(net, first)}
+        self._compile([(net, name) for name in others])
+        rows = [self._row(net, first, s["epochs"][0], kept[first])]
+        self.book.add(*rows)
+        for name in others:
+            kept[name], row = self._try(net, name, s["epochs"][0])
             rows.append(row)
         augmentation = best(rows)["augmentation"]
         self.book.write()
         rows = [next(r for r in rows if r["chosen"])]
         by_epochs = {s["epochs"][0]: kept[augmentation]}
         for epochs in s["epochs"][1:]:
-            by_epochs[epochs], row = self._try(net, augmentation, epochs, seeds)
+            by_epochs[epochs], row = self._try(net, augmentation, epochs)
             rows.append(row)
         epochs = best(rows)["epochs"]
         self.book.write()
         return augmentation, epochs, {net: by_epochs[epochs]}
 
-    def _try(self, net: str, augmentation: str, epochs: int, seeds: Sequence[int]) -> tuple[np.ndarray, Row]:
-        trial = self.trial(net, augmentation)
-        trained, chances = trial.held_out(seeds, epochs)
-        values = [right(one[0], trial.held.labels) for one in chances]
-        row = figures(
+    def _choose_way(self, net: str, augmentation: str) -> np.ndarray:
+        """What the best way to train gives."""
+        s, rows, found = self.settings, [], {}
+        for self.way in s["ways"]:
+            self._compile([(net, augmentation)])
+            found[self.way] = self._held_out(net, augmentation, s["epochs"][0])
+            row = self._row(net, augmentation, s["epochs"][0], found[self.way])
+            rows.append({**row, "case": f"choice: {self.way}", "settings": s["ways"][self.way]})
+            if len(s["ways"]) > 1:
+                self.book.add(rows[-1])
+        self.way = best(rows, "surprise")["way"]
+        return found[self.way]
+
+    def _try(self, net: str, augmentation: str, epochs: int) -> tuple[np.ndarray, Row]:
+        chances = self._held_out(net, augmentation, epochs)
+        row = self._row(net, augmentation, epochs, chances)
+        self.book.add(row)
+        return chances, row
+
+    def _held_out(self, net: str, augmentation: str, epochs: int) -> np.ndarray:
+        return self.trial(net, augmentation).held_out(range(self.settings["tries"]), epochs)[1]
+
+    def _row(self, net: str, augmentation: str, epochs: int, chances: np.ndarray) -> Row:
+        labels = self.trial(net, augmentation).held.labels
+        return figures(
             f"choice: {net}, {augmentation}, {epochs} epochs",
             "held_out_accuracy",
-            values,
+            [right(one[0], labels) for one in chances],
             "%",
             net=net,
             augmentation=augmentation,
             strengths=self.settings["augmentations"][augmentation],
             epochs=epochs,
-            train_accuracy=round(100 * float(np.mean([t.rows[-1]["train_accuracy"] for t in trained])), 3),
+            way=self.way,
+            surprise=round(float(np.mean([surprise(one[0], labels) for one in chances])), 5),
         )
-        self.book.add(row)
-        return chances, row
 
     def _members(
         self, augmentation: str, epochs: int, found: dict[str, Any]
@@ -130,7 +152,7 @@ class Search:
         self._compile([(net, augmentation) for net in self.nets if net not in found])
         for net in self.nets:
             if net not in found:
-                found[net], _ = self._try(net, augmentation, epochs, range(s["tries"]))
+                found[net], _ = self._try(net, augmentation, epochs)
         labels = self.trial(self.nets[0], augmentation).held.labels
         for net in self.nets:
             values = [right(one[0], labels) for one in found[net]]
@@ -173,7 +195,7 @@ class Search:
     ) -> None:
         """Committee after committee, none of whose members is in another, while there is time."""
         s, begun = self.settings, len(self.book.rows)
-        made = Made(self.data, augmentation, epochs, single, members, s["each"], votes)
+        made = Made(self.data, self.way, augmentation, epochs, single, members, s["each"], votes)
         for i in range(s["committees"]):
             if i >= s["least"] and self.book.seconds > s["limit_s"]:
                 break
@@ -190,6 +212,15 @@ class Search:
             made.add({single: self.trial(single, augmentation).tested(range(2000, 2000 + more), epochs)})
             del self.book.rows[begun:]
             self.book.add(*made.rows(s["timed"]))
+
+
+def _optimizer(way: Mapping[str, Any]) -> Any:
+    """Of a way to train: a name in `cnnkit.optim`, its peak rate, and what else it takes."""
+    from cnnkit.train import optim
+
+    more = {key: value for key, value in way.items() if key not in ("optimizer", "lr", "batch", "decay")}
+    kinds: dict[str, Any] = {"sgd": optim.sgd, "muon": optim.muon}
+    return choose(way["optimizer"], kinds, "optimizer")(optim.one_cycle(way["lr"]), **more)
 
 
 def figure(rows: list[Row]) -> Any:
@@ -230,13 +261,12 @@ def figure(rows: list[Row]) -> Any:
 
 _WORKERS = {"count": 2, "fetch": "warm_start(1, 8, epochs=1)", "seeds": 0}
 _THESIS = {"percent": 12, "degrees": 12, "elastic": 3.4}
+_SGD = {"optimizer": "sgd", "nesterov": True}
 _DIGITS = {
     "data": "digits",
     "hold": 360,
-    "batch": 64,
     "dtype": "float32",
-    "lr": 0.1,
-    "decay": 1e-3,
+    "ways": {"SGD": {**_SGD, "lr": 0.1, "batch": 64, "decay": 1e-3}},
     "views": {"pixels": 0.5, "degrees": 6, "percent": 6},
     "votes": ["soft", "hard"],
     "shown": 6,
@@ -283,10 +313,21 @@ EXPERIMENT = Experiment(
         "full": {
             "data": "mnist",
             "hold": 10_000,
-            "batch": 256,
             "dtype": "bfloat16",
-            "lr": 0.2,
-            "decay": 5e-4,
+            "ways": {
+                "SGD": {**_SGD, "lr": 0.2, "batch": 256, "decay": 5e-4},
+                "Muon": {
+                    "optimizer": "muon",
+                    "lr": 0.1,
+                    "momentum": 0.6,
+                    "steps": 3,
+                    "unit": True,
+                    "rest": 2.0,
+                    "rest_momentum": 0.85,
+                    "batch": 1000,
+                    "decay": 0.0,
+                },
+            },
             "views": {"pixels": 1, "degrees": 6, "percent": 5},
             "votes": ["soft", "hard"],
             "shown": 10,
