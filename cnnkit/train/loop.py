@@ -1,8 +1,8 @@
 """The training loop: epochs of dispatches, each looked at from outside before the next begins."""
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-import jax
 import numpy as np
 
 from cnnkit.data import batches
@@ -44,25 +44,26 @@ def train(run: "Run", watcher: Watcher) -> None:
             watcher.end(run, why)
 
 
-def lay_out(run: "Run", epoch: int, lr_scale: float = 1.0, ahead: bool = False) -> Plan:
+def lay_out(
+    run: "Run", epoch: int, lr_scale: float = 1.0, ahead: Callable[[Plan], Plan] | None = None
+) -> Plan:
     """An epoch's mini-batches and rates.
 
     Args:
         run: whose.
         epoch: from 0.
         lr_scale: factor on the learning rate.
-        ahead: keep it for the next call that asks for the same, its order already on the device.
+        ahead: keep it for the next call that asks for the same, as this puts it onto devices before it is needed.
     """
     asked = (epoch, lr_scale, run.epochs, run.seed)
     if run.ahead is not None and run.ahead[0] == asked:
         return run.ahead[1]
     index, weight = batches(len(run.data), run.batch, run.seed, epoch)
     lr, momentum = run.task.optimizer.rates(epoch + np.arange(len(index)) / len(index), run.epochs)
-    if ahead:
-        index, weight = jax.device_put((index, weight))
     key = epoch_key(run.seed, epoch)
     plan = Plan(index, weight, lr * np.float32(lr_scale), momentum, key, np.int32(epoch))
-    if ahead:
+    if ahead is not None:
+        plan = ahead(plan)
         run.ahead = (asked, plan)
     return plan
 
@@ -73,7 +74,7 @@ def _epoch(run: "Run", engine: Any, watcher: Watcher) -> None:
     engine.begin_epoch(plan, run.position == 0)
     before = engine.sums()
     if run.epoch + 1 < run.epochs:
-        engine.meanwhile = lambda: lay_out(run, run.epoch + 1, scale, ahead=True)
+        engine.meanwhile = lambda: lay_out(run, run.epoch + 1, scale, engine.ahead)
     try:
         done = _stretches(run, engine, watcher, plan, scale, before)
     finally:

@@ -23,11 +23,15 @@ class Scheduled:
         call = lambda function, args: communicate(function, *args)
         self._call.add("exchange", call, ["function", "args"], "made", on="network")
 
-    def call(self, function: Callable[..., Any], *args: Any) -> Any:
-        """A call that communicates, and what it returns."""
-        return self.run(self._call, {"function": function, "args": args})[0]["made"]
+    def call(
+        self, function: Callable[..., Any], *args: Any, meanwhile: Callable[[], Any] | None = None
+    ) -> Any:
+        """A call that communicates, and what it returns; what is to be done meanwhile does not communicate."""
+        return self.run(self._call, {"function": function, "args": args}, meanwhile)[0]["made"]
 
-    def run(self, graph: Graph, feeds: dict[str, Any]) -> tuple[dict[str, Any], Timeline]:
+    def run(
+        self, graph: Graph, feeds: dict[str, Any], meanwhile: Callable[[], Any] | None = None
+    ) -> tuple[dict[str, Any], Timeline]:
         """A graph's outputs, and what ran when; its operations on the network communicate by `communicate`.
 
         Raises:
@@ -35,7 +39,12 @@ class Scheduled:
         """
         handle = self._scheduler.start(graph, feeds)
         try:
-            return handle.wait(), handle.timeline
+            try:
+                if meanwhile is not None:
+                    meanwhile()
+            finally:  # whatever happens here, what is in flight is waited for
+                made = handle.wait()
+            return made, handle.timeline
         except OperationError as error:
             # What went wrong is what people need, and not which operation met it.
             cause = error.__cause__ or error

@@ -66,6 +66,11 @@ class Solo:
         """Factors on the learning rate and on fetch."""
         return self.control.scales
 
+    def ahead(self, plan: Plan) -> Plan:
+        """The next epoch's layout, its order already on the device."""
+        index, weight = jax.device_put((plan.index, plan.weight))
+        return plan._replace(index=index, weight=weight)
+
     def begin_epoch(self, plan: Plan, fresh: bool) -> None:
         """Lay out an epoch; ``fresh`` unless it is resumed half-way."""
         self._now = self.task.at(int(plan.epoch))

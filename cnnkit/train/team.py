@@ -61,6 +61,8 @@ class Team:
         self.measured = Measured(workers.count, workers.local)
         self.carry: Any = None
         self.host_plan: Any = None
+        self._ready: tuple[Plan, Any] | None = None  # the next epoch's layout, here and on the workers
+        self.meanwhile: Callable[[], Any] | None = None
         self._settled: Model | None = None
         self._rates = (0.0, 0.0)  # of the last round: those by which a gradient still on its way is applied
         # Within one program nothing overlaps on CPU; with a process a worker, two threads do.
@@ -113,12 +115,19 @@ class Team:
         values = sum(leaf.size for leaf in jax.tree.leaves(carried))
         return list(sent_bytes(values, self.workers, self.rules.exchange, self.rules.payload).sent)
 
+    def ahead(self, plan: Plan) -> Plan:
+        """The next epoch's layout, which is on the workers before it is needed."""
+        self._ready = plan, self._place.everywhere(plan)
+        return plan
+
     def begin_epoch(self, plan: Plan, fresh: bool) -> None:
         """Lay out an epoch; ``fresh`` unless it is resumed half-way."""
+        ready, self._ready = self._ready, None
         self.host_plan = plan
-        self.plan = self._place.everywhere(plan)
+        self.plan = ready[1] if ready is not None and ready[0] is plan else self._place.everywhere(plan)
+        self._examples = np.cumsum(plan.weight.sum(1))  # up to each mini-batch, and it
         if fresh:
-            sums, bad = self._place.stacked(jax.device_get((Sums.zero(), np.int32(-1))))
+            sums, bad = self._place.stacked((Sums(*np.zeros(3, np.float32)), np.int32(-1)))
             self.carry = self.carry._replace(own=self.carry.own._replace(sums=sums, bad=bad))
             self._clear_books()
 
@@ -138,9 +147,10 @@ class Team:
         signals = self._place.own_rows(self.measured.tell(self.control.stopping, save, self.control.scales))
         run = self._way()
         firsts, counts = self._lay_out(position, seconds, most=MOST_ROUNDS if run == self._together else 1)
+        last = position + counts.sum() == self.batches
         before = self.clocks.seconds["train"]
         with self.clocks.measure("train"):
-            took = run(firsts, counts, signals)
+            took = run(firsts, counts, signals, self.meanwhile if last else None)
         self.measured.dispatch(counts, self.clocks.seconds["train"] - before, self.rules.delay, took)
         self.last = self.measured.last | {"bytes": [b * len(counts) for b in self._bytes]}
         self.round += len(counts)
@@ -164,8 +174,10 @@ class Team:
             return self._apart
         return self._timed_alone if self.measured.due(self.round) else self._together
 
-    def _together(self, firsts: np.ndarray, counts: np.ndarray, signals: Any) -> None:
-        """Many rounds in one program."""
+    def _together(
+        self, firsts: np.ndarray, counts: np.ndarray, signals: Any, meanwhile: Callable[[], Any] | None
+    ) -> None:
+        """Many rounds in one program, and what else is to be done until they are over."""
         room = np.zeros((2, MOST_ROUNDS, self.workers), np.int32)
         room[:, : len(counts)] = firsts, counts
         laid_out = self._place.everywhere((room[0], room[1], np.int32(len(counts))))
@@ -173,10 +185,12 @@ class Team:
         # Another program only for a policy that never asks for more, so that no policy compiles twice.
         single = self.rules.mode == "accumulate" and self.fetch == every(1) and counts.max() <= 1
         program = self._programs["single" if single else "rounds"].program(*arguments)
-        self.carry, told = self._alone(program, *arguments)
+        self.carry, told = self._scheduled.call(program, *arguments, meanwhile=meanwhile)
         self._hear(told)
 
-    def _timed_alone(self, firsts: np.ndarray, counts: np.ndarray, signals: Any) -> dict[int, float]:
+    def _timed_alone(
+        self, firsts: np.ndarray, counts: np.ndarray, signals: Any, meanwhile: Any
+    ) -> dict[int, float]:
         """One round in one program that looks at the clock."""
         exchanging = None
         if self.rules.delay and self.measured.exchange_due(self.round):
@@ -204,7 +218,9 @@ class Team:
         self.measured.add(took, counts[0], exchanging)
         return took
 
-    def _apart(self, firsts: np.ndarray, counts: np.ndarray, signals: Any) -> dict[int, float]:
+    def _apart(
+        self, firsts: np.ndarray, counts: np.ndarray, signals: Any, meanwhile: Any
+    ) -> dict[int, float]:
         """One round with delay in three programs: the exchange beside the local phase, the merge after both."""
         common, own = self.carry
         work = (self.carry, self.source, self.plan, *self._place.everywhere((firsts[0], counts[0])))
@@ -275,7 +291,7 @@ class Team:
         return RoundView(
             round=self.round + ahead,
             epochs=int(plan.epoch) + position / self.batches,
-            examples=int(plan.epoch * plan.weight.sum() + plan.weight[:position].sum()),
+            examples=int(plan.epoch * self._examples[-1] + (self._examples[position - 1] if position else 0)),
             lr=float(plan.lr[position]),
             workers=self.workers,
             speeds=self.measured.speeds,
@@ -293,7 +309,9 @@ class Team:
         return Sums(*(float(np.sum(s, dtype=np.float64)) for s in self._sums))
 
     def books(self) -> Sums:
-        """Of the epoch so far, over all workers, read now."""
+        """Of the epoch so far, over all workers, with the last round."""
+        if not self.overlaps:  # else what was heard is older than the round in which it was told
+            return self.sums()
         own = self.carry.own
         books = (own.sums, own.bad)
         if self.team.processes == 1:

@@ -16,6 +16,7 @@ from cnnkit.parallel.traffic import collectives, sent_bytes
 from cnnkit.train import engine, loop, optim
 from cnnkit.train import round as rounds
 from cnnkit.train.step import Source
+from cnnkit.train.team import Team
 from tests.simulation import Simulation
 from tests.train.conftest import Quiet, flat, plain_rows, small_net
 
@@ -361,3 +362,15 @@ def test_loops_know_that_they_are_loops(team):
     assert set(seen) == {(True, True), (False, True)}
     with in_loop():
         assert inside_loop()
+
+
+def test_the_next_epoch_is_on_the_workers_before_it_begins(make, monkeypatch):
+    begun, begin = [], Team.begin_epoch
+
+    def seen(self, plan, fresh):
+        begun.append(self._ready is not None and self._ready[0] is plan)
+        begin(self, plan, fresh)
+
+    monkeypatch.setattr(Team, "begin_epoch", seen)
+    make(batch=32, epochs=3, workers=2, mode="accumulate", fetch=1).fit()
+    assert begun == [False, True, True]
