@@ -40,7 +40,7 @@ class Layer:
         measure: ``measure(state, x)``: the state with what the layer takes from a sample of its inputs, once,
             before the training; None where it takes nothing.
         fused: ``fused(after)``, given the layers that follow: an ``apply`` of this one and of some of them together,
-            for training, and how many these are; None where all are better left to themselves.
+            and how many these are; None where all are better left to themselves.
         beside: what layers of one input must have in common to be computed as one, and
             ``together(list of params, x, train) -> list of y``; None where nothing is gained by it.
 
@@ -173,7 +173,7 @@ def _in_order(parts, params, state, x, key, train, done):
         if i < len(out):  # it went with the one before
             continue
         part = parts[i]
-        both = part.fused(parts[i + 1 :]) if train and part.fused and i + 1 < len(parts) else None
+        both = part.fused(parts[i + 1 :]) if part.fused and i + 1 < len(parts) else None
         apply, more = both or (part.apply, 0)
         with jax.named_scope(f"{i}_{part.kind}"):  # so that traces tell layers apart
             x, s = apply(params[i], state[i], x, key=_subkey(key, i), train=train)

@@ -69,6 +69,9 @@ def batch_norm(
             return None
 
         def both(params, state, x, *, key=None, train=True):
+            if not train:  # nothing is kept for a backward pass
+                y, _ = apply(params, state, x)
+                return after[0].apply((), (), y)[0], state
             c = x.shape[-1]
             weights = params.get("scale", jnp.ones(c)), params.get("shift", jnp.zeros(c))
             y, mean, var = _gated(function, eps, *same_axes(x, state["mean"], *weights))

@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from cnnkit.layers import conv, gelu, leaky_relu, max_pool, relu, serial, whiten
+from cnnkit.layers import batch_norm, conv, gelu, leaky_relu, max_pool, relu, serial, whiten
 from cnnkit.layers.convolve import direct
 from cnnkit.layers.fold import folded, folds, neighbours
 from cnnkit.layers.pool import largest
@@ -221,3 +221,20 @@ def test_whitened_images_stay_whole_where_nothing_folds_them(monkeypatch):
         apply = lambda x, net=net, params=params, state=state: net.apply(params, state, x, train=True)[0]
         assert kernels(apply, jnp.ones((2, 8, 8, 3)))[-1] == (3, 3, 24, 96)
         assert apply(jnp.ones((2, 8, 8, 3))).shape == (2, *shape)
+
+
+def test_evaluation_is_folded_and_gives_the_same(monkeypatch):
+    norm = batch_norm(scale=False)
+    net = serial(whiten(2), gelu(), conv(6, 3, padding="same", bias=False), max_pool(2), norm, gelu())
+    params, state, _ = net.init(jax.random.key(0), (9, 8, 3))
+    params = jax.tree.map(lambda w: w + 0.1 if w.ndim == 1 else w, params)
+    x = jax.random.normal(jax.random.key(1), (3, 9, 8, 3))
+    state = list(measure(net, params, state, x))
+    state[4] = {"mean": jnp.full(6, 0.3), "var": jnp.linspace(0.5, 2, 6)}
+    evaluate = lambda x: net.apply(params, tuple(state), x)[0]
+    plain = evaluate(x)
+    monkeypatch.setattr(jax, "default_backend", lambda: "gpu")
+    assert kernels(evaluate, x) == [(2, 2, 16, 48), (2, 2, 96, 24)]
+    np.testing.assert_allclose(evaluate(x), plain, atol=1e-5)
+    _, after = net.apply(params, tuple(state), x)
+    assert after[4] is state[4]
