@@ -87,7 +87,7 @@ def folded(
 
     Args:
         convolve: what computes the convolution of the folded image.
-        x: [B, H, W, C].
+        x: [B, H, W, C], or what makes it.
         w: [h, w, C, F].
         window: how it moves, with one group and no dilation.
         phases: outputs (p, q) that stand side by side.

@@ -40,7 +40,8 @@ class Layer:
         measure: ``measure(state, x)``: the state with what the layer takes from a sample of its inputs, once,
             before the training; None where it takes nothing.
         fused: ``fused(after)``, given the layers that follow: an ``apply`` of this one and of some of them together,
-            and how many these are; None where all are better left to themselves.
+            and how many these are; None where all are better left to themselves. To a layer that is known to take
+            it, it may give what is not made yet (fold.Pending).
         beside: what layers of one input must have in common to be computed as one, and
             ``together(list of params, x, train) -> list of y``; None where nothing is gained by it.
 

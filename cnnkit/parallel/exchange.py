@@ -17,7 +17,7 @@ so nothing is lost, only delayed (Seide et al. 2014; Karimireddy et al. 2019).
 
 import itertools
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax
@@ -213,9 +213,9 @@ def lay_out(tree: Tree, axis: str, payload: str = "float32", error: Tree | None 
     for dtype, indices in _by_dtype(leaves).items():
         form = _form(dtype, wire)
         sent = dtype if form.exact else jnp.float32
-        values.append(_join([leaves[i] for i in indices], sent, form, axis))
+        values.append(join([leaves[i] for i in indices], sent, form, axis))
         kept = [] if form.exact else [residuals[i] for i in indices]
-        before.append(_join(kept, jnp.float32, form, axis))
+        before.append(join(kept, jnp.float32, form, axis))
     return Message(values, before)
 
 
@@ -243,10 +243,10 @@ def read(
     left = jax.tree.leaves(no_error(like) if error is None else error)
     for (dtype, indices), total, after in zip(_by_dtype(leaves).items(), *message, strict=True):
         own = [leaves[i] for i in indices]
-        for i, part in zip(indices, _split(total, own), strict=True):
+        for i, part in zip(indices, split(total, own), strict=True):
             summed[i] = part.astype(jnp.asarray(leaves[i]).dtype)
         if not _form(dtype, wire).exact:
-            for i, part in zip(indices, _split(after, own), strict=True):
+            for i, part in zip(indices, split(after, own), strict=True):
                 left[i] = part
     return jax.tree.unflatten(treedef, summed), None if error is None else jax.tree.unflatten(treedef, left)
 
@@ -322,64 +322,6 @@ def read_mean(
     return mean, total, error
 
 
-def mean_of_sums(
-    sums: Tree, others: Tree, weight: jax.Array, axis: str, messages: int = 1
-) -> tuple[Tree, Tree, jax.Array]:
-    """Means over all workers of what each has summed up, and of other things that count by the same weight.
-
-        Σ_i s_i / Σ_i n_i  and  Σ_i n_i x_i / Σ_i n_i
-
-    A message of float32 is multiplied and masked as a whole: on a GPU that is one kernel, where the leaves one by
-    one would be as many as there are. With several messages the last leaves' goes first: of gradients that is what
-    the backward pass has first, and while it computes the rest, the message is on its way.
-
-    Args:
-        sums, others: s_i and x_i, trees of floats.
-        weight: n_i, a scalar ≥ 0; a worker of weight 0 counts with nothing, whatever its values are.
-        axis: over which.
-        messages: of about equal size, at most; no leaf is divided.
-
-    Returns:
-        Both means, zero where all weights are; Σ n_i.
-
-    Li et al. 2020 (buckets).
-    """
-    summed, other = jax.tree.leaves(sums), jax.tree.leaves(others)
-    first, *rest = _parts([leaf.size for leaf in summed], messages)
-    means, moved, total = _mean_in_one(summed[first], other, weight, axis)
-    for part in rest:
-        means = _mean_in_one(summed[part], [], weight, axis)[0] + means
-    whole = lambda tree, leaves: jax.tree.unflatten(jax.tree.structure(tree), leaves)
-    return whole(sums, means), whole(others, moved), total
-
-
-def _parts(sizes: Sequence[int], most: int) -> list[slice]:
-    """Neighbours of about equal size together, the last ones first; at least one part.
-
-    >>> _parts([1, 1, 4, 4], 2), _parts([100, 1], 4), _parts([], 2)
-    ([slice(3, 4, None), slice(0, 3, None)], [slice(1, 2, None), slice(0, 1, None)], [slice(0, 0, None)])
-    """
-    ends, whole = [len(sizes)], max(sum(sizes), 1)
-    after = 0
-    for i in reversed(range(1, len(sizes))):
-        after += sizes[i]
-        # A part ends where the next multiple of its due is nearer behind than ahead.
-        if len(ends) < most and after + sizes[i - 1] / 2 >= whole * len(ends) / most:
-            ends.append(i)
-    return [slice(begin, end) for end, begin in zip(ends, [*ends[1:], 0])]
-
-
-def _mean_in_one(
-    sums: list[Any], others: list[Any], weight: jax.Array, axis: str
-) -> tuple[list[jax.Array], list[jax.Array], jax.Array]:
-    summed, size = (sum(map(jnp.size, part)) for part in (sums, sums + others))
-    flat = _join([*sums, *others, jnp.float32(1)], jnp.float32, PAYLOADS["float32"], axis)
-    message = flat * jnp.where(jnp.arange(flat.size) < summed, 1, weight)
-    total = lax.psum(jnp.where(weight > 0, message, 0), axis)
-    mean = _split(jnp.where(total[size] > 0, total / total[size], 0), sums + others)
-    return mean[: len(sums)], mean[len(sums) :], total[size]
-
-
 def _by_dtype(leaves: list[Any]) -> dict[Any, list[int]]:
     """Which leaves share a buffer: all floats that float32 holds, and each other dtype for itself."""
     groups: dict[Any, list[int]] = {}
@@ -393,7 +335,7 @@ def _by_dtype(leaves: list[Any]) -> dict[Any, list[int]]:
     return groups
 
 
-def _join(leaves: list[Any], dtype: Any, payload: Payload, axis: str) -> Flat:
+def join(leaves: list[Any], dtype: Any, payload: Payload, axis: str) -> Flat:
     """Leaves end to end, padded so that each worker's segment is a whole number of the payload's units."""
     flat = [jnp.ravel(leaf).astype(dtype) for leaf in leaves]
     size = sum(part.size for part in flat)
@@ -402,6 +344,7 @@ def _join(leaves: list[Any], dtype: Any, payload: Payload, axis: str) -> Flat:
     return jnp.concatenate([*flat, lax.pcast(jnp.zeros(padding, dtype), axis, to="varying")])
 
 
-def _split(flat: Flat, like: list[Any]) -> list[jax.Array]:
+def split(flat: Flat, like: list[Any]) -> list[jax.Array]:
+    """What was joined, in the leaves' shapes."""
     ends = itertools.accumulate(jnp.size(leaf) for leaf in like)
     return [flat[end - jnp.size(x) : end].reshape(jnp.shape(x)) for x, end in zip(like, ends, strict=True)]

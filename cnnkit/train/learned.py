@@ -45,9 +45,10 @@ class Learned:
         """
         other = next((seen for seen in reversed(self._seen) if phase > LONGER * seen[0]), None)
         self._seen.append((phase, took))
-        if took * WAITS < self.stretch * phase:
-            # A step timed on its own can take longer, too: a phase of one step on a GPU, with a look at the clock.
-            self._stretch.append(took / phase)
+        if self.stretch < 1 or took * WAITS < self.stretch * phase:
+            # A step timed on its own can take longer, too: a phase of one step on a GPU, with a look at the clock. That
+            # holds until such steps are timed in longer phases; then rounds take no less than they should.
+            self._stretch.append(min(max(1.0, self.stretch), took / phase))
         elif other is not None:
             (self._hidden_before if delay else self._slope)(phase, took, *other)
         inside = self.stretch * phase
@@ -64,7 +65,7 @@ class Learned:
         slope = (took - then) / (phase - before)
         # Else exchanges would take less than nothing: the machine has changed in between.
         if slope < took / phase:
-            self._stretch.append(max(min(1.0, self.stretch), slope))
+            self._stretch.append(max(1.0, slope))
 
     def _hidden_before(self, phase: float, took: float, before: float, then: float) -> None:
         """With delay, where rounds became longer as their phases did, the shorter ones had hidden the exchange."""

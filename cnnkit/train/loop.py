@@ -1,5 +1,6 @@
 """The training loop: epochs of dispatches, each looked at from outside before the next begins."""
 
+import contextlib
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -68,13 +69,20 @@ def lay_out(
     return plan
 
 
+def _lay_out_ahead(run: "Run", engine: Any, scale: float) -> None:
+    """The next epoch's layout, while this one's last steps are on their way."""
+    # What fails here fails again where the layout is needed, and there no steps are lost by it.
+    with contextlib.suppress(Exception):
+        lay_out(run, run.epoch + 1, scale, engine.ahead)
+
+
 def _epoch(run: "Run", engine: Any, watcher: Watcher) -> None:
     scale = engine.scales.lr
     plan = lay_out(run, run.epoch, scale)
     engine.begin_epoch(plan, run.position == 0)
     before = engine.sums()
     if run.epoch + 1 < run.epochs:
-        engine.meanwhile = lambda: lay_out(run, run.epoch + 1, scale, engine.ahead)
+        engine.meanwhile = lambda: _lay_out_ahead(run, engine, scale)
     try:
         done = _stretches(run, engine, watcher, plan, scale, before)
     finally:

@@ -13,12 +13,12 @@ from jax import lax
 from cnnkit.parallel.exchange import (
     Weighed,
     lay_out_weighted,
-    mean_of_sums,
     no_error,
     read_mean,
     send_weighted,
     weighted_mean,
 )
+from cnnkit.parallel.means import mean_of_sums
 from cnnkit.parallel.payload import PAYLOADS
 from cnnkit.parallel.stamp import after, stamp
 from cnnkit.train.rules import Rules
@@ -26,7 +26,7 @@ from cnnkit.train.step import Plan, Progress, Source, gradient_step, local_step,
 from cnnkit.train.task import Model, Sums, Task
 
 AXIS = "worker"
-_MESSAGES, _MESSAGE = 4, 1 << 20  # of gradients, at most; and values in one of several, at least
+_MESSAGES, _MESSAGE = 4, 1 << 20  # of gradients, at most; and values of one, on the mean of several at least
 
 
 class Common(NamedTuple):

@@ -19,6 +19,7 @@ class Scheduled:
 
     def __init__(self) -> None:
         self._scheduler = Scheduler()
+        self.seconds = 0.0  # that the last call took
         self._call = Graph("a call", ["function", "args"])
         call = lambda function, args: communicate(function, *args)
         self._call.add("exchange", call, ["function", "args"], "made", on="network")
@@ -27,7 +28,9 @@ class Scheduled:
         self, function: Callable[..., Any], *args: Any, meanwhile: Callable[[], Any] | None = None
     ) -> Any:
         """A call that communicates, and what it returns; what is to be done meanwhile does not communicate."""
-        return self.run(self._call, {"function": function, "args": args}, meanwhile)[0]["made"]
+        found, line = self.run(self._call, {"function": function, "args": args}, meanwhile)
+        self.seconds = line.seconds
+        return found["made"]
 
     def run(
         self, graph: Graph, feeds: dict[str, Any], meanwhile: Callable[[], Any] | None = None

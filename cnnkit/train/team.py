@@ -63,6 +63,10 @@ class Team:
         self.host_plan: Any = None
         self._ready: tuple[Plan, Any] | None = None  # the next epoch's layout, here and on the workers
         self.meanwhile: Callable[[], Any] | None = None
+        self._last, self._beside = (
+            False,
+            0.0,
+        )  # whether an epoch's rounds are its last; what was done beside them beyond
         self._settled: Model | None = None
         self._rates = (0.0, 0.0)  # of the last round: those by which a gradient still on its way is applied
         # Within one program nothing overlaps on CPU; with a process a worker, two threads do.
@@ -147,11 +151,12 @@ class Team:
         signals = self._place.own_rows(self.measured.tell(self.control.stopping, save, self.control.scales))
         run = self._way()
         firsts, counts = self._lay_out(position, seconds, most=MOST_ROUNDS if run == self._together else 1)
-        last = position + counts.sum() == self.batches
-        before = self.clocks.seconds["train"]
+        self._last = position + counts.sum() == self.batches
+        before, self._beside = self.clocks.seconds["train"], 0.0
         with self.clocks.measure("train"):
-            took = run(firsts, counts, signals, self.meanwhile if last else None)
-        self.measured.dispatch(counts, self.clocks.seconds["train"] - before, self.rules.delay, took)
+            took = run(firsts, counts, signals)
+        spent = self.clocks.seconds["train"] - before - self._beside
+        self.measured.dispatch(counts, spent, self.rules.delay, took)
         self.last = self.measured.last | {"bytes": [b * len(counts) for b in self._bytes]}
         self.round += len(counts)
         lr, momentum = self._rates_at(firsts[-1, 0])
@@ -174,9 +179,7 @@ class Team:
             return self._apart
         return self._timed_alone if self.measured.due(self.round) else self._together
 
-    def _together(
-        self, firsts: np.ndarray, counts: np.ndarray, signals: Any, meanwhile: Callable[[], Any] | None
-    ) -> None:
+    def _together(self, firsts: np.ndarray, counts: np.ndarray, signals: Any) -> None:
         """Many rounds in one program, and what else is to be done until they are over."""
         room = np.zeros((2, MOST_ROUNDS, self.workers), np.int32)
         room[:, : len(counts)] = firsts, counts
@@ -185,12 +188,13 @@ class Team:
         # Another program only for a policy that never asks for more, so that no policy compiles twice.
         single = self.rules.mode == "accumulate" and self.fetch == every(1) and counts.max() <= 1
         program = self._programs["single" if single else "rounds"].program(*arguments)
+        begin, meanwhile = time.perf_counter(), self.meanwhile if self._last else None
         self.carry, told = self._scheduled.call(program, *arguments, meanwhile=meanwhile)
+        if meanwhile is not None:  # it may have taken longer than the rounds
+            self._beside = max(time.perf_counter() - begin - self._scheduled.seconds, 0.0)
         self._hear(told)
 
-    def _timed_alone(
-        self, firsts: np.ndarray, counts: np.ndarray, signals: Any, meanwhile: Any
-    ) -> dict[int, float]:
+    def _timed_alone(self, firsts: np.ndarray, counts: np.ndarray, signals: Any) -> dict[int, float]:
         """One round in one program that looks at the clock."""
         exchanging = None
         if self.rules.delay and self.measured.exchange_due(self.round):
@@ -218,9 +222,7 @@ class Team:
         self.measured.add(took, counts[0], exchanging)
         return took
 
-    def _apart(
-        self, firsts: np.ndarray, counts: np.ndarray, signals: Any, meanwhile: Any
-    ) -> dict[int, float]:
+    def _apart(self, firsts: np.ndarray, counts: np.ndarray, signals: Any) -> dict[int, float]:
         """One round with delay in three programs: the exchange beside the local phase, the merge after both."""
         common, own = self.carry
         work = (self.carry, self.source, self.plan, *self._place.everywhere((firsts[0], counts[0])))

@@ -1,5 +1,7 @@
 """Convolutions on folded images against the same ones on images as they are."""
 
+from dataclasses import replace
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -221,6 +223,10 @@ def test_whitened_images_stay_whole_where_nothing_folds_them(monkeypatch):
         apply = lambda x, net=net, params=params, state=state: net.apply(params, state, x, train=True)[0]
         assert kernels(apply, jnp.ones((2, 8, 8, 3)))[-1] == (3, 3, 24, 96)
         assert apply(jnp.ones((2, 8, 8, 3))).shape == (2, *shape)
+    alone = replace(conv(6, 3, padding="same"), fused=None)  # narrow enough, but to be applied by itself
+    net = serial(whiten(2), gelu(), alone, max_pool(2))
+    params, state, _ = net.init(jax.random.key(0), (8, 8, 3))
+    assert kernels(lambda x: net.apply(params, state, x)[0], jnp.ones((2, 8, 8, 3)))[-1] == (3, 3, 24, 6)
 
 
 def test_evaluation_is_folded_and_gives_the_same(monkeypatch):

@@ -10,11 +10,11 @@ from jax.sharding import PartitionSpec as P
 from cnnkit.parallel.exchange import (
     ALGORITHMS,
     exchange,
-    mean_of_sums,
     no_error,
     tree_levels,
     weighted_mean,
 )
+from cnnkit.parallel.means import mean_of_sums
 from cnnkit.parallel.payload import PAYLOADS
 from cnnkit.parallel.traffic import collectives, collectives_in_loops, sent_bytes
 

@@ -153,3 +153,25 @@ def test_short_rounds_are_seldom_timed_by_themselves():
     assert [round for round in range(25, 5000) if measured.due(round)] == [4095]
     assert measured.due(3)
     assert not Measured(1, [0]).due(31)
+
+
+@pytest.mark.parametrize("delay", [0, 1])
+def test_a_step_that_was_timed_too_long_is_forgotten_when_periods_grow(delay):
+    step, exchange, more = 1e-3, 2e-4, 2e-3  # of what timing a phase costs
+    measured = Measured(2, [0, 1])
+    round_ = lambda k: max(k * step, exchange) if delay else k * step + exchange
+
+    def dispatch(k, timed):
+        if timed:
+            measured.add({0: k * step + more, 1: k * step + more}, [k, k], exchange)
+        measured.dispatch(np.full((4, 2), k), 4 * round_(k), delay, {} if timed else None)
+        told(measured)
+
+    for i in range(60):
+        dispatch(1, timed=i % 8 == 0)
+    took = measured.step_seconds[0] + (0 if delay else measured.exchange_seconds)
+    assert took == pytest.approx(round_(1), rel=0.05)
+    for i in range(60):
+        dispatch(32, timed=i % 8 == 0)
+    assert measured.step_seconds == pytest.approx([step, step], rel=0.08)
+    assert measured.exchange_seconds < 2e-3
