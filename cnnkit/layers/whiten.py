@@ -67,9 +67,8 @@ def whiten(
         if jax.default_backend() == "cpu" or len(after) < 3 or algorithm != "auto":
             return None
         gate, filters, pool = after[:3]
-        if not (is_own(gate, *_GATES) and is_own(filters, "conv") and is_own(pool, "max_pool")):
-            return None
-        if filters.fused is None:  # somebody wants it by itself
+        takes = is_own(filters, "conv") and filters.fused is not None and is_own(pool, "max_pool")
+        if not (is_own(gate, *_GATES) and takes):
             return None
         return lambda *given, **how: _gated(apply, gate, *given, **how), 1
 

@@ -26,7 +26,7 @@ from cnnkit.train.step import Plan, Progress, Source, gradient_step, local_step,
 from cnnkit.train.task import Model, Sums, Task
 
 AXIS = "worker"
-_MESSAGES, _MESSAGE = 4, 1 << 20  # of gradients, at most; and values of one, on the mean of several at least
+_MESSAGES, _MESSAGE = 4, 1 << 20  # of gradients, at most; and for each, so many values
 
 
 class Common(NamedTuple):

@@ -63,10 +63,7 @@ class Team:
         self.host_plan: Any = None
         self._ready: tuple[Plan, Any] | None = None  # the next epoch's layout, here and on the workers
         self.meanwhile: Callable[[], Any] | None = None
-        self._last, self._beside = (
-            False,
-            0.0,
-        )  # whether an epoch's rounds are its last; what was done beside them beyond
+        self._beside = 0.0  # seconds that it took beyond an epoch's last rounds
         self._settled: Model | None = None
         self._rates = (0.0, 0.0)  # of the last round: those by which a gradient still on its way is applied
         # Within one program nothing overlaps on CPU; with a process a worker, two threads do.
@@ -151,7 +148,6 @@ class Team:
         signals = self._place.own_rows(self.measured.tell(self.control.stopping, save, self.control.scales))
         run = self._way()
         firsts, counts = self._lay_out(position, seconds, most=MOST_ROUNDS if run == self._together else 1)
-        self._last = position + counts.sum() == self.batches
         before, self._beside = self.clocks.seconds["train"], 0.0
         with self.clocks.measure("train"):
             took = run(firsts, counts, signals)
@@ -188,7 +184,8 @@ class Team:
         # Another program only for a policy that never asks for more, so that no policy compiles twice.
         single = self.rules.mode == "accumulate" and self.fetch == every(1) and counts.max() <= 1
         program = self._programs["single" if single else "rounds"].program(*arguments)
-        begin, meanwhile = time.perf_counter(), self.meanwhile if self._last else None
+        last = firsts[0, 0] + counts.sum() == self.batches
+        begin, meanwhile = time.perf_counter(), self.meanwhile if last else None
         self.carry, told = self._scheduled.call(program, *arguments, meanwhile=meanwhile)
         if meanwhile is not None:  # it may have taken longer than the rounds
             self._beside = max(time.perf_counter() - begin - self._scheduled.seconds, 0.0)
@@ -312,13 +309,8 @@ class Team:
 
     def books(self) -> Sums:
         """Of the epoch so far, over all workers, with the last round."""
-        if not self.overlaps:  # else what was heard is older than the round in which it was told
-            return self.sums()
-        own = self.carry.own
-        books = (own.sums, own.bad)
-        if self.team.processes == 1:
-            self._sums, self._bad = jax.device_get(books)
-        else:
+        if self.overlaps:  # what was heard is older than the round in which it was told
+            books = (self.carry.own.sums, self.carry.own.bad)
             self._sums, self._bad = self._place.first(self._alone(self._programs["gather"], books), host=True)
         return self.sums()
 

@@ -285,3 +285,36 @@ def test_what_was_chosen_goes_through_two_workers_afterwards(exact, monkeypatch,
     measured.main(["mnist", "--preset", "smoke", "--workers", "3", "--into", str(tmp_path)])
     chosen = next(r for r in rows if r["case"].startswith("single") and r["chosen"])
     assert asked == [(chosen["net"], "turned", chosen["epochs"], 3)]
+
+
+def test_the_way_to_train_is_chosen_by_held_out_images_then_by_how_sure_they_are_judged(
+    monkeypatch, tmp_path
+):
+    muon = mnist_accuracy.EXPERIMENT.presets["full"]["ways"]["Muon"] | {"batch": 32}
+    smoke = mnist_accuracy.EXPERIMENT.presets["smoke"]
+    search = mnist_accuracy.Search(
+        {**smoke, "ways": {**smoke["ways"], "Muon": muon, "worse": muon}}, tmp_path
+    )
+    sure = {"SGD": 0.6, "Muon": 0.9, "worse": 0.2}
+
+    def held_out(net, augmentation, epochs):
+        trial = search.trial(net, augmentation)
+        right = np.eye(10)[trial.held.labels]
+        chances = sure[search.way] * right + (1 - sure[search.way]) * np.roll(right, 1, 1)
+        return np.broadcast_to(chances, (1, 15, *chances.shape))
+
+    monkeypatch.setattr(search, "_compile", lambda pairs: None)
+    monkeypatch.setattr(search, "_held_out", held_out)
+    augmentation, epochs, found = search._recipe()
+    assert (search.way, augmentation, epochs, list(found)) == ("Muon", "turned", 2, ["kernel 5"])
+    ways, (last,) = search.book.rows[:3], search.book.rows[3:]
+    assert [(r["case"], r["mean"], r["chosen"]) for r in ways] == [
+        ("choice: SGD", 100.0, False),
+        ("choice: Muon", 100.0, True),
+        ("choice: worse", 0.0, False),
+    ]
+    assert (last["case"], last["way"]) == ("choice: kernel 5, turned, 2 epochs", "Muon")
+    assert last["surprise"] == pytest.approx(-np.log(0.9), abs=1e-4)
+    trial = search.trial("kernel 5", "turned")
+    assert (trial.task.optimizer.name, trial.flock.batch) == ("muon", 32)
+    assert search.trial("kernel 5", "turned") is trial

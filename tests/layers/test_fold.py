@@ -111,6 +111,21 @@ def kernels(function, *args):
     return found
 
 
+def started(net, side):
+    """Parameters with biases that are not 0, and state."""
+    params, state, _ = net.init(jax.random.key(0), side)
+    return jax.tree.map(lambda w: w + 0.1 if w.ndim == 1 else w, params), state
+
+
+def gradients(loss, params, x):
+    """The loss and its gradients, traced anew: a backend may have been put in another's place."""
+    return jax.jit(jax.value_and_grad(lambda *both: loss(*both), (0, 1)))(params, x)
+
+
+def same(got, expected):
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=1e-4, rtol=1e-4), got, expected)
+
+
 @pytest.mark.parametrize("act", [None, relu(), leaky_relu(0.1)], ids=["alone", "relu", "leaky"])
 def test_a_gpu_folds_narrow_convolutions_whose_largest_alone_are_wanted(act, monkeypatch):
     between = [act] if act else []
@@ -123,15 +138,11 @@ def test_a_gpu_folds_narrow_convolutions_whose_largest_alone_are_wanted(act, mon
     params = jax.tree.map(lambda w: w + 0.1 if w.ndim == 1 else w, params)
     x = jax.random.normal(jax.random.key(1), (2, 22, 20, 3))
     loss = lambda params, x: (net.apply(params, state, x, train=True)[0] ** 2).sum()
-    plain = jax.jit(jax.value_and_grad(loss, (0, 1)))(params, x)
+    plain = gradients(loss, params, x)
     monkeypatch.setattr(jax, "default_backend", lambda: "gpu")
     # The second pools a row that is not there: its windows are not all whole.
     assert kernels(loss, params, x) == [(3, 3, 16, 24), (3, 3, 6, 5), (2, 2, 24, 16)]
-    jax.tree.map(
-        lambda a, b: np.testing.assert_allclose(a, b, atol=1e-4, rtol=1e-4),
-        jax.jit(jax.value_and_grad(lambda *both: loss(*both), (0, 1)))(params, x),
-        plain,
-    )
+    same(gradients(loss, params, x), plain)
 
 
 def test_who_names_an_algorithm_gets_it(monkeypatch):
@@ -166,19 +177,14 @@ def test_pictures_under_wide_strides_are_folded_and_nothing_else(monkeypatch):
 def test_neighbours_in_a_row_of_a_picture_are_computed_together(n, monkeypatch):
     net = serial(conv(6, 3, padding=((0, 1), (1, 0))), relu(), conv(4, (2, 3), bias=False))
     cols = {2: 6, 4: 8}[n]
-    params, state, _ = net.init(jax.random.key(0), (7, cols + 1, 3))
-    params = jax.tree.map(lambda w: w + 0.1 if w.ndim == 1 else w, params)
+    params, state = started(net, (7, cols + 1, 3))
     x = jax.random.normal(jax.random.key(1), (2, 7, cols + 1, 3))
     loss = lambda params, x: (net.apply(params, state, x, train=True)[0] ** 2).sum()
-    plain = jax.value_and_grad(loss, (0, 1))(params, x)
+    plain = gradients(loss, params, x)
     monkeypatch.setattr(jax, "default_backend", lambda: "gpu")
     # The second has more channels than a picture.
     assert kernels(loss, params, x) == [(3, 2, {2: 8, 4: 16}[n], 6 * n), (2, 3, 6, 4)]
-    jax.tree.map(
-        lambda a, b: np.testing.assert_allclose(a, b, atol=1e-4, rtol=1e-4),
-        jax.value_and_grad(lambda *both: loss(*both), (0, 1))(params, x),
-        plain,
-    )
+    same(gradients(loss, params, x), plain)
 
 
 def test_how_many_neighbours_is_for_pictures_whose_rows_they_divide():
@@ -199,19 +205,14 @@ def test_how_many_neighbours_is_for_pictures_whose_rows_they_divide():
 @pytest.mark.parametrize("bias", [True, False])
 def test_whitened_images_are_made_folded_where_the_next_layer_folds_them(sides, bias, monkeypatch):
     net = serial(whiten(2, bias=bias), gelu(), conv(6, 3, padding="same", bias=False), max_pool(2))
-    params, state, _ = net.init(jax.random.key(0), (*sides, 3))
-    params = jax.tree.map(lambda w: w + 0.1 if w.ndim == 1 else w, params)
+    params, state = started(net, (*sides, 3))
     x = jax.random.normal(jax.random.key(1), (3, *sides, 3))
     state = measure(net, params, state, x)
     loss = lambda params, x: (net.apply(params, state, x, train=True)[0] ** 2).sum()
-    plain = jax.jit(jax.value_and_grad(loss, (0, 1)))(params, x)
+    plain = gradients(loss, params, x)
     monkeypatch.setattr(jax, "default_backend", lambda: "gpu")
     assert kernels(loss, params, x) == [(2, 2, 16, 48), (2, 2, 96, 24)]
-    jax.tree.map(
-        lambda a, b: np.testing.assert_allclose(a, b, atol=1e-4, rtol=1e-4),
-        jax.jit(jax.value_and_grad(lambda *both: loss(*both), (0, 1)))(params, x),
-        plain,
-    )
+    same(gradients(loss, params, x), plain)
 
 
 def test_whitened_images_stay_whole_where_nothing_folds_them(monkeypatch):
@@ -232,8 +233,7 @@ def test_whitened_images_stay_whole_where_nothing_folds_them(monkeypatch):
 def test_evaluation_is_folded_and_gives_the_same(monkeypatch):
     norm = batch_norm(scale=False)
     net = serial(whiten(2), gelu(), conv(6, 3, padding="same", bias=False), max_pool(2), norm, gelu())
-    params, state, _ = net.init(jax.random.key(0), (9, 8, 3))
-    params = jax.tree.map(lambda w: w + 0.1 if w.ndim == 1 else w, params)
+    params, state = started(net, (9, 8, 3))
     x = jax.random.normal(jax.random.key(1), (3, 9, 8, 3))
     state = list(measure(net, params, state, x))
     state[4] = {"mean": jnp.full(6, 0.3), "var": jnp.linspace(0.5, 2, 6)}
