@@ -240,7 +240,11 @@ EXPERIMENT = Experiment(
         },
         "small": {
             "data": "cifar10", "train": 5000, "test": 2000, "times": 1, "seeds": 2, "dtype": None,
-            "nets": {"fast94": {"widths": (16, 64, 64), "batch": 500}},
+            "nets": {
+                "fast94": {
+                    "widths": (16, 64, 64), "batch": 500, "epochs": 8, "sides": (), "freeze": 3, "unsure": 0.4,
+                }
+            },
         },
         "full": {
             "data": "cifar10", "train": None, "test": None, "times": 1, "seeds": 50, "dtype": None,
