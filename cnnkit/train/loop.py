@@ -8,7 +8,7 @@ import numpy as np
 
 from cnnkit.data import batches
 from cnnkit.train import diverge
-from cnnkit.train.report import Watcher
+from cnnkit.train.report import PLAIN, Watcher
 from cnnkit.train.step import Plan
 from cnnkit.train.task import Sums, epoch_key
 
@@ -69,20 +69,29 @@ def lay_out(
     return plan
 
 
-def _lay_out_ahead(run: "Run", engine: Any, scale: float) -> None:
-    """The next epoch's layout, while this one's last steps are on their way."""
-    # What fails here fails again where the layout is needed, and there no steps are lost by it.
+def _prepare_next(run: "Run", engine: Any, watcher: Watcher, scale: float) -> None:
+    """The next epoch's layout while this one's last steps are on their way, and its steps behind them."""
+    # What fails here fails again where it is needed, and there no steps are lost by it.
     with contextlib.suppress(Exception):
-        lay_out(run, run.epoch + 1, scale, engine.ahead)
+        plan = lay_out(run, run.epoch + 1, scale, engine.ahead)
+        if engine.whole and not _looked_at(run, watcher):
+            engine.begin(plan)
+
+
+def _looked_at(run: "Run", watcher: Watcher) -> bool:
+    """Whether anything may want the model as it is at the end of this epoch."""
+    judged = bool(run.judge) and (run.epoch + 1) % run.evaluate_every == 0
+    held = run.control.stopping or run.control.paused
+    return judged or held or run.keeper.folder is not None or not isinstance(watcher, PLAIN)
 
 
 def _epoch(run: "Run", engine: Any, watcher: Watcher) -> None:
     scale = engine.scales.lr
-    plan = lay_out(run, run.epoch, scale)
+    plan = engine.begun or lay_out(run, run.epoch, scale)
     engine.begin_epoch(plan, run.position == 0)
     before = engine.sums()
     if run.epoch + 1 < run.epochs:
-        engine.meanwhile = lambda: _lay_out_ahead(run, engine, scale)
+        engine.meanwhile = lambda: _prepare_next(run, engine, watcher, scale)
     try:
         done = _stretches(run, engine, watcher, plan, scale, before)
     finally:
@@ -98,7 +107,7 @@ def _stretches(
     while run.position < run.mini_batches:
         _hold_while_paused(run, watcher)
         run.phase = "train"
-        if scale != engine.scales.lr:
+        if scale != engine.scales.lr and engine.begun is None:
             scale = engine.scales.lr
             plan = lay_out(run, run.epoch, scale)
             engine.begin_epoch(plan, False)

@@ -92,6 +92,10 @@ class Bar:
         self._bar.close()
 
 
+PLAIN = (Silent, Lines, Bar)
+"""Those that look at rows and never at the model."""
+
+
 def plain() -> Watcher:
     """A bar where standard error is a terminal, else lines."""
     return Bar() if sys.stderr.isatty() else Lines()

@@ -70,7 +70,8 @@ class Run(Facts):
         checkpoint_every: seconds between two checkpoints, 0 after every dispatch; one is also written at
             every end.
         dispatch: ``"time"`` trains for a moment between two looks from outside; ``"epoch"``, with one worker,
-            for an epoch, which a GPU does without waiting for the host.
+            for an epoch, without waiting for the host. Where nothing can look at the model between two epochs
+            (no evaluation, no folder, no panel), the next one follows at once; a stop holds after that.
         watch: who is told of the progress; a panel in a notebook, a bar or lines elsewhere when left out.
 
     Text is what the command line takes: ``Run("lenet", "mnist", optimizer="sgd(one_cycle(0.1))", augment="flip()")``.

@@ -54,12 +54,15 @@ class Solo:
         self._programs: dict[Task, tuple[Compiled, Compiled]] = {}
         self._now = task
         self.whole = whole
+        self._sent: tuple[Plan, Any] | None = None  # an epoch on its way behind the last one, and its books
+        self._returned = 0.0  # when `advance` last did
         self.meanwhile: Callable[[], None] | None = None
 
     def place(self, model: Model) -> None:
-        """Begin with this model."""
+        """Begin with this model, which may still be on its way."""
         self.round = 0
-        self._hold(Progress.fresh(model))
+        self._carry(Progress.fresh(model))
+        self._sums, self._bad = Sums(0.0, 0.0, 0.0), np.int32(-1)
 
     @property
     def scales(self) -> Scales:
@@ -70,6 +73,18 @@ class Solo:
         """The next epoch's layout, its order already on the device."""
         index, weight = jax.device_put((plan.index, plan.weight))
         return plan._replace(index=index, weight=weight)
+
+    @property
+    def begun(self) -> Plan | None:
+        """The layout of the epoch that `begin` has sent on its way."""
+        return self._sent and self._sent[0]
+
+    def begin(self, plan: Plan) -> None:
+        """Send the next epoch on its way while this one trains: for when nobody looks at the model in between.
+
+        It ends as it would have. If a loss of this epoch was not finite, it changes nothing.
+        """
+        self._sent = plan, self._send(self.task.at(int(plan.epoch)), jax.device_put(plan))
 
     def begin_epoch(self, plan: Plan, fresh: bool) -> None:
         """Lay out an epoch; ``fresh`` unless it is resumed half-way."""
@@ -93,23 +108,25 @@ class Solo:
             mini-batches of the epoch that are done now.
         """
         end = min(self._batches, position + max(1, int(self._rate * seconds)))
-        arguments: tuple[Any, ...] = (self._progress, self.source, self._plan)
-        some, epoch = self._of_the_stage()
         if self.whole and position == 0:
-            end, programs = self._batches, epoch
-        else:
-            programs, arguments = some, (*arguments, jnp.int32(position), jnp.int32(end))
-        program = programs.program(*arguments)
+            end = self._batches
         begin = time.perf_counter()
         with self.clocks.measure("train"):
-            self._progress, books = program(*arguments)
+            if self._sent is not None:
+                (_, books), self._sent = self._sent, None
+                self.clocks.seconds["train"] += begin - self._returned
+            elif self.whole and position == 0:
+                books = self._send(self._now, self._plan)
+            else:
+                books = self._send(self._now, self._plan, jnp.int32(position), jnp.int32(end))
             if self.meanwhile is not None and end == self._batches:
                 self.meanwhile()
             self._sums, self._bad = jax.device_get(books)
-        measured = (end - position) / max(time.perf_counter() - begin, 1e-6)
+        self._returned = time.perf_counter()
+        measured = (end - position) / max(self._returned - begin, 1e-6)
         # Grow step by step: the first dispatches are the slowest and the least typical.
         self._rate = min(measured, 4 * max(self._rate, 1 / seconds))
-        self.stop, self.save = self.control.stopping, save
+        self.stop, self.save = self.control.stopping and self._sent is None, save
         self.round += end - position
         return end
 
@@ -155,16 +172,22 @@ class Solo:
     def close(self) -> None:
         """Nothing is held but memory."""
 
-    def _of_the_stage(self) -> tuple[Compiled, Compiled]:
-        """The programs of some steps and of a whole epoch, for what images go through in this epoch."""
-        if self._now not in self._programs:
-            made = lambda body: Compiled(functools.partial(body, self._now), self.clocks, donate=(0,))
-            self._programs[self._now] = made(_some_steps), made(_whole_epoch)
-        return self._programs[self._now]
+    def _send(self, task: Task, plan: Plan, *stretch: Any) -> Any:
+        """A stretch of an epoch, or all of it, on its way; its books."""
+        if task not in self._programs:
+            made = lambda body: Compiled(functools.partial(body, task), self.clocks, donate=(0,))
+            self._programs[task] = made(_some_steps), made(_whole_epoch)
+        some, epoch = self._programs[task]
+        arguments = (self._progress, self.source, plan, *stretch)
+        self._progress, books = (some if stretch else epoch).program(*arguments)(*arguments)
+        return books
 
     def _hold(self, progress: Progress) -> None:
-        self._progress = jax.device_put(progress)
+        self._carry(progress)
         self._sums, self._bad = jax.device_get((progress.sums, progress.bad))
+
+    def _carry(self, progress: Progress) -> None:
+        self._progress, self._sent = jax.device_put(progress), None
 
 
 def _some_steps(task: Task, progress: Any, source: Any, plan: Any, first: Any, stop: Any) -> Any:
@@ -175,4 +198,6 @@ def _some_steps(task: Task, progress: Any, source: Any, plan: Any, first: Any, s
 
 def _whole_epoch(task: Task, progress: Any, source: Any, plan: Any) -> Any:
     # With the count known a GPU need not ask the host after each step whether there is another.
-    return _some_steps(task, Progress.fresh(progress.model), source, plan, 0, len(plan.index))
+    # A loss that was not finite in the epoch before, of which the host may not have heard, ends this one too.
+    progress = progress._replace(sums=Sums.zero())
+    return _some_steps(task, progress, source, plan, 0, len(plan.index))

@@ -115,7 +115,7 @@ class Standing:
         given = (init_key(self.setup.seed), source.images)
         program = self._drawn.program(*given)
         with self.clocks.measure("train"):
-            self._engine.place(jax.block_until_ready(program(*given)))
+            self._engine.place(program(*given))
 
     def advance(self, seconds: float, save: bool) -> None:
         """One dispatch of training, of about so many seconds."""

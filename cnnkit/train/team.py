@@ -43,6 +43,8 @@ class Team:
         control: what people wish; of several processes each tells the others with the next exchange.
     """
 
+    whole, begun = False, None  # no epoch is sent on its way behind another
+
     def __init__(
         self,
         task: Task,
