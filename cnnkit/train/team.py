@@ -63,7 +63,9 @@ class Team:
         self.measured = Measured(workers.count, workers.local)
         self.carry: Any = None
         self.host_plan: Any = None
-        self._ready: tuple[Plan, Any] | None = None  # the next epoch's layout, here and on the workers
+        self._ready: tuple[Plan, Any, Any] | None = (
+            None  # the next epoch's layout, here and on the workers; books
+        )
         self.meanwhile: Callable[[], Any] | None = None
         self._beside = 0.0  # seconds that it took beyond an epoch's last rounds
         self._settled: Model | None = None
@@ -120,19 +122,23 @@ class Team:
 
     def ahead(self, plan: Plan) -> Plan:
         """The next epoch's layout, which is on the workers before it is needed."""
-        self._ready = plan, self._place.everywhere(plan)
+        self._ready = plan, self._place.everywhere(plan), self._empty_books()
         return plan
 
     def begin_epoch(self, plan: Plan, fresh: bool) -> None:
         """Lay out an epoch; ``fresh`` unless it is resumed half-way."""
         ready, self._ready = self._ready, None
-        self.host_plan = plan
-        self.plan = ready[1] if ready is not None and ready[0] is plan else self._place.everywhere(plan)
+        if ready is None or ready[0] is not plan:
+            ready = plan, self._place.everywhere(plan), None
+        self.host_plan, self.plan, books = ready
         self._examples = np.cumsum(plan.weight.sum(1))  # up to each mini-batch, and it
         if fresh:
-            sums, bad = self._place.stacked((Sums(*np.zeros(3, np.float32)), np.int32(-1)))
+            sums, bad = books or self._empty_books()
             self.carry = self.carry._replace(own=self.carry.own._replace(sums=sums, bad=bad))
             self._clear_books()
+
+    def _empty_books(self) -> Any:
+        return self._place.stacked((Sums(*np.zeros(3, np.float32)), np.int32(-1)))
 
     def advance(self, position: int, seconds: float, save: bool = False) -> int:
         """Run rounds for about so long and wait for them.
@@ -273,12 +279,14 @@ class Team:
         """(firsts, counts), int32 [rounds, workers], of the rounds that fit the time and the epoch."""
         firsts: list[np.ndarray] = []
         counts: list[np.ndarray] = []
-        left = seconds
+        left, fetch = seconds, None
         while position < self.batches and len(counts) < most:
-            fetch = ask(self.fetch, self._view(position, len(counts)))
-            scaled = np.maximum(1, np.round(fetch * self.fetch_scale)).astype(int)
+            if fetch is None or not isinstance(self.fetch, every):  # which asks for the same every time
+                fetch = ask(self.fetch, self._view(position, len(counts)))
+                scaled = np.maximum(1, np.round(fetch * self.fetch_scale)).astype(int)
             share = shares(scaled, self.batches - position)
-            expected = self.measured.round_seconds(share)
+            if not counts or (share != counts[-1]).any():
+                expected = self.measured.round_seconds(share)
             left -= seconds if expected is None else expected
             if counts and (left < 0 or self.measured.due(self.round + len(counts))):
                 break
