@@ -51,7 +51,7 @@ def link_part(cases: list[str], workers: int, net: str, batch: int, n: int, seco
     from cnnkit import nets
 
     if net == "googlenet":
-        data, make = synthetic(8_192, (224, 224, 3)), lambda: nets.googlenet(10)
+        data, make = synthetic(16_384, (224, 224, 3)), lambda: nets.googlenet(10)
     else:
         data, make = synthetic(500_000), lambda: nets.NAMES[net](10)
     dtype = "bfloat16" if net == "googlenet" else "float32"

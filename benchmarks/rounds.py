@@ -93,8 +93,8 @@ def synthetic(n: int, shape: tuple[int, ...] = (32, 32, 3)) -> Any:
     """Noise images with random labels: work without a lesson."""
     from cnnkit.data import from_arrays
 
-    random = np.random.default_rng(0)
-    images = np.resize(random.integers(0, 256, (min(n, 20_000), *shape), np.uint8), (n, *shape))
+    random, distinct = np.random.default_rng(0), min(n, 20_000, 300_000_000 // int(np.prod(shape)))
+    images = np.resize(random.integers(0, 256, (distinct, *shape), np.uint8), (n, *shape))
     labels = random.integers(0, 10, n).astype(np.int32)
     return from_arrays(images, labels, images[:500], labels[:500], name="noise")
 
