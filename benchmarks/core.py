@@ -8,7 +8,7 @@
 On a CPU the peer is PyTorch, channels last. On a GPU all compute in bfloat16 with float32 weights, and the peers are
 PyTorch compiled, channels last, under autocast, and Flax NNX, a jitted step a call. Each side has a process of its own
 to a net, so that peak memory is its own. All train on the same random images from memory: pixels to floats, forward,
-backward, SGD with momentum. cnnkit runs the steps that `Run` runs. Compiling is measured apart.
+backward, SGD with momentum. cnnkit runs the steps of ``Run(dispatch="epoch")``. Compiling is measured apart.
 Writes results/core_cpu.json or core_gpu.json after each net, and draws the .png beside it; rows of other nets stay.
 """
 
@@ -231,7 +231,7 @@ def product() -> float:
 
 
 class Ours:
-    """Steps as `Run` takes them, many to a dispatch."""
+    """Steps as ``Run(dispatch="epoch")`` takes them: an epoch's in one program."""
 
     def __init__(self, name: str, images, labels, index, classes: int = 10, half: bool = False) -> None:
         import jax
@@ -254,21 +254,19 @@ class Ours:
         self.parameters = sum(p.size for p in jax.tree.leaves(self.progress.model.params))
         self.flops, self.memory = summary(net, images.shape[1:]).flops, memory
 
-        def program(progress, source, plan, first, stop):
+        def program(progress, source, plan):
             with in_loop():
-                return local_steps(task, progress, source, plan, first, stop)
+                return local_steps(task, progress, source, plan, 0, len(plan.index))
 
         self.program = Compiled(program, Clocks(), donate=(0,))
 
     def run(self) -> float:
         """Take every step of the plan; returns images a second."""
         import jax
-        import jax.numpy as jnp
 
-        ends = jnp.int32(0), jnp.int32(len(self.plan.index))
-        program = self.program.program(self.progress, self.source, self.plan, *ends)
+        program = self.program.program(self.progress, self.source, self.plan)
         begin = time.perf_counter()
-        self.progress = program(self.progress, self.source, self.plan, *ends)
+        self.progress = program(self.progress, self.source, self.plan)
         jax.block_until_ready(self.progress)
         return self.plan.index.size / (time.perf_counter() - begin)
 

@@ -148,7 +148,12 @@ def main() -> None:
     parser.add_argument("--rate", help="of the link, e.g. 1gbit; several with commas; '' for NVLink alone")
     parser.add_argument("--cases", default="", help=f"some of: {', '.join(LINK_CASES)}; sync among them")
     parser.add_argument("--scaling", action="store_true", help="GoogLeNet on two GPUs in place of a link")
-    parser.add_argument("--processes", default="2,1", help="with --scaling: by how many, one after another")
+    parser.add_argument(
+        "--processes",
+        default="2,1",
+        choices=["1", "2", "2,1", "1,2"],
+        help="with --scaling: by how many, in turn",
+    )
     parser.add_argument("--n", type=int, default=3, help="measured windows")
     parser.add_argument("--seconds", type=float, default=2.0, help="of a measured window")
     for hidden, default in (("--net", ""), ("--found", "")):
