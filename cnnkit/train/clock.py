@@ -83,13 +83,28 @@ class Compiled:
 
     def program(self, *args: Any) -> Any:
         """The executable for arguments of these shapes, compiled if it is not there yet."""
-        leaves, structure = jax.tree.flatten(args)
-        signature = (structure, tuple(_signature(leaf) for leaf in leaves))
+        signature = _signatures(args)
         if signature not in self._programs:
             with self._clocks.measure("compile"):
-                self._programs[signature] = self._jitted.lower(*args).compile()
-            self.compilations += 1
+                self._compile(signature, args)
         return self._programs[signature]
+
+    def prepare(self, *args: Any) -> None:
+        """Compile for arguments like these, off the clock: beside something else, in a thread of its own.
+
+        Args:
+            args: arrays, or what has their shapes, dtypes and shardings.
+        """
+        self._compile(_signatures(args), args)
+
+    def _compile(self, signature: Any, args: Any) -> None:
+        self._programs[signature] = self._jitted.lower(*args).compile()
+        self.compilations += 1
+
+
+def _signatures(args: Any) -> Any:
+    leaves, structure = jax.tree.flatten(args)
+    return structure, tuple(_signature(leaf) for leaf in leaves)
 
 
 def _signature(leaf: Any) -> Any:

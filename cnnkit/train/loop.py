@@ -29,7 +29,7 @@ def train(run: "Run", watcher: Watcher) -> None:
     try:
         with run.keeper.locked():
             with run.standing.turns:
-                engine = run.engine
+                engine = run.standing.about_to_train()
             engine.stop = False
             told = True
             watcher.begin(run)

@@ -16,7 +16,7 @@ from cnnkit.train.control import Control, Scales
 from cnnkit.train.round import Carry
 from cnnkit.train.rules import Rules
 from cnnkit.train.step import Plan, Progress, Source, local_steps
-from cnnkit.train.task import Model, Sums, Task
+from cnnkit.train.task import Model, Sums, Task, epoch_key
 
 
 class Solo:
@@ -57,6 +57,20 @@ class Solo:
         self._sent: tuple[Plan, Any] | None = None  # an epoch on its way behind the last one, and its books
         self._returned = 0.0  # when `advance` last did
         self.meanwhile: Callable[[], None] | None = None
+
+    def prepare(self, model: Model, mini_batches: int, batch: int) -> None:
+        """Compile what the first epoch begins with, for a model of such arrays; meant for another thread."""
+        like = functools.partial(jax.tree.map, self._like)
+        rates = np.zeros(mini_batches, np.float32)
+        index = np.broadcast_to(np.int32(0), (mini_batches, batch))
+        key = jax.eval_shape(lambda: epoch_key(0, 0))
+        plan = Plan(index, index.astype(np.float32), rates, rates, key, np.int32(0))
+        stretch = () if self.whole else (np.int32(0), np.int32(0))
+        given = (jax.eval_shape(Progress.fresh, model), self.source, plan, *stretch)
+        self._program(self.task.at(0), *stretch).prepare(*like(given))
+
+    def _like(self, leaf: Any) -> jax.ShapeDtypeStruct:
+        return jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=self.source.labels.sharding)
 
     def place(self, model: Model) -> None:
         """Begin with this model, which may still be on its way."""
@@ -174,13 +188,16 @@ class Solo:
 
     def _send(self, task: Task, plan: Plan, *stretch: Any) -> Any:
         """A stretch of an epoch, or all of it, on its way; its books."""
+        arguments = (self._progress, self.source, plan, *stretch)
+        self._progress, books = self._program(task, *stretch)(*arguments)
+        return books
+
+    def _program(self, task: Task, *stretch: Any) -> Compiled:
         if task not in self._programs:
             made = lambda body: Compiled(functools.partial(body, task), self.clocks, donate=(0,))
             self._programs[task] = made(_some_steps), made(_whole_epoch)
         some, epoch = self._programs[task]
-        arguments = (self._progress, self.source, plan, *stretch)
-        self._progress, books = (some if stretch else epoch).program(*arguments)(*arguments)
-        return books
+        return some if stretch else epoch
 
     def _hold(self, progress: Progress) -> None:
         self._carry(progress)

@@ -1,5 +1,8 @@
 """Where a run stands: its epoch, the engine that holds its model, and the checkpoint that it goes back to."""
 
+import contextlib
+import threading
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -69,16 +72,40 @@ class Standing:
     @property
     def engine(self) -> Any:
         """What trains, with the model as last saved or freshly drawn; made at first use."""
-        if self._engine is None:
-            made = engine.make(self.setup, self.clocks, self.control)
-            content = self._content()
-            if content is None:
-                made.place(self._fresh())
-            else:
-                self._restore(made, content)
-                self.clocks.restore(self.keeper.facts_in(content)["clocks"])
-            self._engine, self._at_rest = made, None
-        return self._engine
+        return self._engine or self._make()
+
+    def about_to_train(self) -> Any:
+        """The engine; while a first model is drawn, its first program is compiled."""
+        return self._engine or self._make(self._beside)
+
+    def _make(self, draw: Callable[[Any], Model] | None = None) -> Any:
+        made = engine.make(self.setup, self.clocks, self.control)
+        content = self._content()
+        if content is None:
+            made.place(draw(made) if draw else self._fresh())
+        else:
+            self._restore(made, content)
+            self.clocks.restore(self.keeper.facts_in(content)["clocks"])
+        self._engine, self._at_rest = made, None
+        return made
+
+    def _beside(self, made: Any) -> Model:
+        """A fresh model, drawn beside the compiling of what is to train it."""
+        if not isinstance(made, Solo):
+            return self._fresh()
+
+        def prepare():
+            # What fails here fails again where it is needed, and is told there.
+            with contextlib.suppress(Exception):
+                made.prepare(shapes, self.setup.mini_batches, self.setup.batch)
+
+        shapes = jax.eval_shape(self._draw)
+        thread = threading.Thread(target=prepare, name="cnnkit compiling", daemon=True)
+        thread.start()
+        model = self._fresh()
+        with self.clocks.measure("compile"):
+            thread.join()
+        return model
 
     def model(self, training: bool = False) -> Model:
         """The model where it lies; the training's next dispatch may take its memory over.

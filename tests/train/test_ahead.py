@@ -1,11 +1,17 @@
-"""The next epoch's layout, made while the rounds of the one before it are on their way."""
+"""What is made beside something else: the next epoch's layout, and the first program while weights are drawn."""
 
+import threading
+
+import numpy as np
 import pytest
 
 from cnnkit.train import loop
+from cnnkit.train.clock import Compiled
 from cnnkit.train.measure import Measured
 from cnnkit.train.scheduled import Scheduled
+from cnnkit.train.solo import Solo
 from cnnkit.train.team import Team
+from tests.train.conftest import flat, small_net
 
 
 def test_the_next_epoch_is_on_the_workers_before_it_begins(make, monkeypatch):
@@ -67,3 +73,30 @@ def test_a_layout_that_fails_beside_the_rounds_fails_where_it_is_needed(make, mo
     assert len(run.history) == 1
     monkeypatch.setattr(loop, "lay_out", lay_out)
     assert len(run.fit().history) == 3
+
+
+@pytest.mark.parametrize("dispatch", ["time", "epoch"])
+def test_the_first_program_is_compiled_beside_the_drawing_of_the_weights(make, monkeypatch, dispatch):
+    threads, compile_ = [], Compiled._compile
+
+    def seen(self, signature, args):
+        threads.append(threading.current_thread().name)
+        compile_(self, signature, args)
+
+    monkeypatch.setattr(Compiled, "_compile", seen)
+    assert make(small_net(), dispatch=dispatch).engine.compilations() == 0
+    assert threads == []  # as it was not about to train
+    run = make(small_net(), dispatch=dispatch, evaluate_every=2).fit()
+    assert threads == ["cnnkit compiling", "MainThread"]  # what trains, and what evaluates
+    assert run.engine.compilations() == 1
+
+
+def test_a_program_that_cannot_be_compiled_beside_is_compiled_where_it_is_needed(make, monkeypatch):
+    def failing(self, *args):
+        raise RuntimeError("no room")
+
+    usual = make(small_net()).fit()
+    monkeypatch.setattr(Solo, "prepare", failing)
+    run = make(small_net()).fit()
+    np.testing.assert_array_equal(flat(run.params), flat(usual.params))
+    assert run.engine.compilations() == 1
