@@ -35,6 +35,8 @@ FIGURES = {
     "over_hand_loop": "time over a loop written by hand",
     "seconds": "time",
     "compile_seconds": "compiling",
+    "first_step_seconds": "from a network to its first step",
+    "first_step_again_seconds": "the same in a second process, with what the first has compiled",
     "accuracy": "test accuracy, last epoch",
     "busy_min": "busy share of the least busy worker",
     "over_sync": "speed over synchronous training",

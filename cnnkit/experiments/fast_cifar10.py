@@ -21,12 +21,12 @@ RECIPES: dict[str, dict[str, Any]] = {
         "head_lr": 2.6,
         "smoothing": 0.2,
         "shift": 2,
-        "sides": ((24, 4), (28, 3)),
+        "sides": ((24, 5), (28, 2)),
         "cutout": 0,
         "jitter": 0.0,
         "activation": "gelu",
         "whiten_bias": True,
-        "freeze": 5,
+        "freeze": 1,
         "norm_momentum": 0.6,
         "unsure": 0.25,
         "warmup": 0.0,
@@ -60,8 +60,8 @@ def recipe(name: str, data: Any, *, seed: int = 0, dtype: str = "bfloat16", **ch
 
     Filters go by Muon and keep their length, biases and the last layer by Nesterov SGD, all rates fall in a
     line to 0; images alternate between mirrored and not, epoch by epoch, are shifted by whole pixels and, where
-    ``sides`` says so, first seen in parts; the loss is smoothed; the first layer whitens patches, and after the
-    first epochs its bias is frozen; an image the network is unsure of is judged by six views.
+    ``sides`` says so, first seen in parts; the loss is smoothed; the first layer whitens patches, and its bias is
+    soon frozen; an image the network is unsure of is judged by six views.
 
     Args:
         name: ``"fast94"`` or ``"fast96"``.
