@@ -1,5 +1,6 @@
 """CIFAR-10: the networks of the works and their relatives, by recipes shortened to what one GPU does in minutes."""
 
+import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,7 @@ from cnnkit.experiments.trials import (
     compile_all,
     decayed,
     figures,
+    optimizer,
     right,
 )
 
@@ -42,12 +44,12 @@ class Nets:
         self.book = Book(folder, print if settings["say"] else None)
         self.cases: dict[str, Any] = settings["cases"]
         self.chosen: dict[str, Mapping[str, Any]] = {}
-        self._trials: dict[tuple[str, Any], Trial] = {}
+        self._trials: dict[tuple[str, str], Trial] = {}
 
     def run(self) -> list[Row]:
         """All rows."""
-        pairs = [(name, way["decay"]) for name, case in self.cases.items() for way in case["tries"]]
-        took = compile_all([self.trial(*pair) for pair in dict.fromkeys(pairs)])
+        found = [self.trial(name, way) for name, case in self.cases.items() for way in case["tries"]]
+        took = compile_all(list(dict.fromkeys(found)))
         for name in self.cases:
             self._choose(name)
         if self.settings["timed"]:
@@ -58,40 +60,42 @@ class Nets:
         self._fast()
         return self.book.rows
 
-    def trial(self, name: str, decay: float | None) -> Trial:
-        """A network's trial with one decay, made once."""
+    def trial(self, name: str, way: Mapping[str, Any]) -> Trial:
+        """A network's trial in a way to train, whatever its rate; made once."""
         from cnnkit import nets
         from cnnkit.names import choose
         from cnnkit.train.judges import looks
 
-        if (name, decay) not in self._trials:
+        kind = json.dumps({key: way[key] for key in sorted(way) if key != "lr"})
+        if (name, kind) not in self._trials:
             case = self.cases[name]
             made = choose(case["net"], nets.NAMES, "network")(len(self.data.classes), **case["options"])
             same = [t for (other, _), t in self._trials.items() if other == name]
-            self._trials[name, decay] = Trial(
+            self._trials[name, kind] = Trial(
                 self.data,
                 self.settings["hold"],
-                decayed(made, decay),
+                decayed(made, way["decay"]),
                 looks=looks(**case["views"]),
                 seer=same[0].seer if same else None,
                 batch=case["batch"],
                 dtype=case["dtype"],
                 smoothing=case["smoothing"],
-                optimizer=self.optimizer(name, case["tries"][0]["lr"]),
+                optimizer=self.optimizer(name, way),
                 augment=chain(case["augment"]),
             )
-        return self._trials[name, decay]
+        return self._trials[name, kind]
 
-    def optimizer(self, name: str, lr: float) -> Any:
-        """The network's optimizer at a peak rate, or in the stages of its recipe at a multiple of them."""
+    def optimizer(self, name: str, way: Mapping[str, Any]) -> Any:
+        """A way's optimizer at its peak rate, or in the stages of the network's recipe at a multiple of them."""
         from cnnkit.train import optim
 
-        case = self.cases[name]
+        case, lr = self.cases[name], way["lr"]
         if case["stages"]:
             schedule = optim.stages(*((rate * lr, *rest) for rate, *rest in case["stages"]))
         else:
             schedule = optim.one_cycle(lr)
-        return optim.sgd(schedule, momentum=case["momentum"], nesterov=True)
+        usual = {"optimizer": "sgd", "momentum": case["momentum"], "nesterov": True}
+        return optimizer(way, schedule, usual)
 
     def _choose(self, name: str) -> None:
         """Try a network's ways, shortened, on held-out images; with one way there is nothing to choose."""
@@ -100,12 +104,12 @@ class Nets:
         if len(case["tries"]) == 1:
             return
         for way in case["tries"]:
-            trial = self.trial(name, way["decay"])
-            _, chances = trial.held_out([0], case["try_epochs"], self.optimizer(name, way["lr"]))
+            trial = self.trial(name, way)
+            _, chances = trial.held_out([0], case["try_epochs"], self.optimizer(name, way))
             value = right(chances[0, 0], trial.held.labels)
             rows.append(
                 figures(
-                    f"choice: {name}, lr {way['lr']:g}, decay {_told(way['decay'])}",
+                    f"choice: {name}, {way.get('optimizer', 'sgd')}, lr {way['lr']:g}, decay {_told(way['decay'])}",
                     "held_out_accuracy",
                     [value],
                     "%",
@@ -125,11 +129,9 @@ class Nets:
                 if seed and self.book.seconds > self.settings["limit_s"]:
                     break
                 way = self.chosen[name]
-                trial = self.trial(name, way["decay"])
+                trial = self.trial(name, way)
                 before = trial.seconds
-                trained, chances = trial.tested(
-                    [1000 + seed], case["epochs"], self.optimizer(name, way["lr"])
-                )
+                trained, chances = trial.tested([1000 + seed], case["epochs"], self.optimizer(name, way))
                 found[name].append((trained[0], chances[0], trial.seconds - before))
                 del self.book.rows[begun:]
                 self.book.add(*[r for each, made in found.items() if made for r in self._rows(each, made)])
@@ -153,8 +155,8 @@ class Nets:
     def by_workers(self, name: str, workers: Mapping[str, Any]) -> None:
         """A network in the way that was chosen, through workers that take local steps."""
         case, way = self.cases[name], self.chosen[name]
-        optimizer = self.optimizer(name, way["lr"])
-        self.book.add(by_workers(self.trial(name, way["decay"]), name, workers, case["epochs"], optimizer))
+        rates = self.optimizer(name, way)
+        self.book.add(by_workers(self.trial(name, way), name, workers, case["epochs"], rates))
 
     def _fast(self) -> None:
         from cnnkit.experiments.fast_cifar10 import recipe, timed
@@ -214,6 +216,16 @@ _CUDA_CNN = {
     "batch": 128,
     "augment": {"crop": 24, "flip": 1},
     "views": {"shift": 4, "flip": True},
+}
+_MUON: dict[str, Any] = {"optimizer": "muon", "momentum": 0.9}
+# As of MNIST's networks: lengths stay, which batch-norm makes up for.
+_UNIT: dict[str, Any] = {
+    **_MUON,
+    "momentum": 0.6,
+    "steps": 3,
+    "unit": True,
+    "rest": 2.0,
+    "rest_momentum": 0.85,
 }
 _NONE: dict[str, Any] = {"count": 2, "fetch": "warm_start(1, 8, epochs=1)", "seeds": 0, "cases": []}
 
@@ -288,16 +300,25 @@ EXPERIMENT = Experiment(
                     "net": "nin_cifar10",
                     "batch": 128,
                     "epochs": 60,
-                    "tries": [{"lr": 0.05, "decay": None}, {"lr": 0.1, "decay": None}],
+                    "tries": [
+                        {"lr": 0.05, "decay": None},
+                        {**_MUON, "lr": 0.02, "decay": None},
+                        {**_MUON, "lr": 0.05, "decay": None},
+                    ],
                 },
                 "resnet18_cifar": {
                     **_CASE,
                     "net": "resnet18_cifar",
                     "batch": 512,
-                    "epochs": 30,
+                    "epochs": 90,
+                    "try_epochs": 15,
                     "augment": {"crop": 32, "pad": 4, "flip": 1, "cutout": 8},
                     "smoothing": 0.1,
-                    "tries": [{"lr": 0.4, "decay": 5e-4}],
+                    "tries": [
+                        {"lr": 0.4, "decay": 5e-4},
+                        {**_UNIT, "lr": 0.1, "decay": 0.0},
+                        {**_UNIT, "lr": 0.2, "decay": 0.0},
+                    ],
                 },
                 "inception_cifar10": {
                     **_CASE,

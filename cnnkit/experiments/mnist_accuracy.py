@@ -17,10 +17,11 @@ from cnnkit.experiments.trials import (
     chain,
     compile_all,
     figures,
+    optimizer,
     right,
     surprise,
 )
-from cnnkit.names import choose
+from cnnkit.train.schedule import one_cycle
 
 
 def run(settings: Mapping[str, Any], folder: Path) -> list[Row]:
@@ -77,7 +78,7 @@ class Search:
                 seer=same[0].seer if same else None,
                 batch=way["batch"],
                 dtype=s["dtype"],
-                optimizer=_optimizer(way),
+                optimizer=optimizer(way, one_cycle(way["lr"])),
                 augment=chain(s["augmentations"][augmentation]),
             )
         return self._trials[name]
@@ -214,15 +215,6 @@ class Search:
             self.book.add(*made.rows(s["timed"]))
 
 
-def _optimizer(way: Mapping[str, Any]) -> Any:
-    """Of a way to train: a name in `cnnkit.optim`, its peak rate, and what else it takes."""
-    from cnnkit.train import optim
-
-    more = {key: value for key, value in way.items() if key not in ("optimizer", "lr", "batch", "decay")}
-    kinds: dict[str, Any] = {"sgd": optim.sgd, "muon": optim.muon}
-    return choose(way["optimizer"], kinds, "optimizer")(optim.one_cycle(way["lr"]), **more)
-
-
 def figure(rows: list[Row]) -> Any:
     """Every seed's test accuracy and the median, alone and together; and the training curves."""
     from cnnkit.notebook import style
@@ -331,7 +323,7 @@ EXPERIMENT = Experiment(
             "views": {"pixels": 1, "degrees": 6, "percent": 5},
             "votes": ["soft", "hard"],
             "shown": 10,
-            "limit_s": 180,
+            "limit_s": 400,
             "least": 3,
             "singles": 10,
             "workers": _WORKERS,
@@ -342,11 +334,12 @@ EXPERIMENT = Experiment(
                 "thesis": _THESIS,
                 "thesis, shifted": {**_THESIS, "pixels": 2},
                 "turned and shifted": {"degrees": 20, "pixels": 2.8},
+                "turned and shifted far": {"degrees": 20, "pixels": 5.6},
             },
             "try_with": "kernel 5",
-            "epochs": [8, 16],
+            "epochs": [48],
             "tries": 2,
-            "each": 2,
+            "each": 3,
             "committees": 5,
         },
     },

@@ -16,13 +16,16 @@ from cnnkit.data.dataset import stratified
 from cnnkit.experiments.base import Row, row
 from cnnkit.experiments.virtual import Turns
 from cnnkit.layers import Layer, rebuild
+from cnnkit.names import choose
 from cnnkit.record.folder import write_whole
+from cnnkit.train import optim
 from cnnkit.train.clock import Clocks
 from cnnkit.train.flock import Flock, Trained
 from cnnkit.train.judges import PLAIN, Seer
 from cnnkit.train.optim import Optimizer
 from cnnkit.train.report import Silent
 from cnnkit.train.run import Run
+from cnnkit.train.schedule import Schedule
 from cnnkit.train.task import init_key
 
 
@@ -85,6 +88,22 @@ class Trial:
     def seconds(self) -> float:
         """Spent in training so far, without compiling."""
         return self.clocks.seconds["train"]
+
+
+def optimizer(
+    way: Mapping[str, Any], schedule: Schedule, usual: Mapping[str, Any] | None = None
+) -> Optimizer:
+    """The optimizer of a way to train.
+
+    Args:
+        way: its name in `cnnkit.optim` and what it takes there, among rate, batch and decay.
+        schedule: of the rate.
+        usual: the same for a way that names none.
+    """
+    told = way if "optimizer" in way else {**(usual or {}), **way}
+    more = {key: told[key] for key in told if key not in ("optimizer", "lr", "batch", "decay")}
+    kinds: dict[str, Any] = {"sgd": optim.sgd, "muon": optim.muon}
+    return choose(told["optimizer"], kinds, "optimizer")(schedule, **more)
 
 
 def by_workers(
@@ -217,7 +236,6 @@ def chain(strengths: Mapping[str, float]) -> Any:
             flip (0 or 1), cutout (pixels).
     """
     from cnnkit import augment
-    from cnnkit.names import choose
 
     makers: dict[str, Callable[..., Any]] = {
         "percent": augment.scale,
