@@ -20,6 +20,7 @@ import time
 from collections.abc import Callable, Iterator
 
 import jax
+import psutil
 
 from cnnkit.parallel.meeting import read_line
 
@@ -99,6 +100,15 @@ class Watch:
         self._connections[0], self._heard[0] = connection, time.monotonic()
         self._thread(self._hear, 0, connection)
         self._thread(self._beat)
+
+    def reach(self, host: str, others: list[str], port: int) -> bool:
+        """`follow`, at the first of process 0's `addresses` that answers; whether one does."""
+        here = ["127.0.0.1"] if host == socket.gethostname() else []
+        for address in (*here, *others, host):
+            with contextlib.suppress(OSError):
+                self.follow(address, port)
+                return True
+        return False
 
     def close(self) -> None:
         """Let go; to the others this process has ended."""
@@ -296,6 +306,17 @@ class Watch:
 
     def _thread(self, work: Callable[..., None], *args: object) -> None:
         threading.Thread(target=work, args=args, name="cnnkit watch", daemon=True).start()
+
+
+def addresses() -> tuple[str, list[str]]:
+    """This machine's name, and its addresses of IPv4 that others may know."""
+    found = [
+        address.address
+        for each in psutil.net_if_addrs().values()
+        for address in each
+        if address.family == socket.AF_INET and not address.address.startswith("127.")
+    ]
+    return socket.gethostname(), found
 
 
 def begin(watch: Watch, patience: float) -> None:

@@ -134,8 +134,8 @@ def join(
     Gloo, on NVIDIA GPUs through NCCL. CNNKIT_PROCESSES=1 alone keeps each process to itself, as where a
     launcher starts runs that have nothing to do with each other.
     A process that fails, dies, hangs or is cut off ends all others within a minute, with status 1, and they say
-    which one it was where the three were given; elsewhere JAX ends them after 30 seconds of its silence. One that
-    is done stays until all are.
+    which one it was: where the three were given from here on, elsewhere from the first Run on. One that is done
+    stays until all are.
 
     Args:
         coordinator: ``host:port`` of process 0, where all reach it; its port must be free.
@@ -162,7 +162,7 @@ def join(
     }
     if given is None:
         _initialize(cluster_detection_method=found or None, **patience)
-        watch.begin(watch.current, SHUTDOWN_SECONDS)
+        watch.begin(watch.Watch(0, 1, silence=silence), SHUTDOWN_SECONDS)  # until `agree` makes one of all
         return
     coordinator, process, processes = given
     patience["heartbeat_timeout_seconds"] = int(max(WATCHED_HEARTBEAT_SECONDS, 2 * (silence + 30)))
@@ -252,6 +252,7 @@ def agree(fingerprint: Mapping[str, Any]) -> None:
     """
     if jax.process_count() == 1:
         return
+    _watch()
     text = json.dumps(fingerprint, sort_keys=True, default=str).encode()
     digests = gather(np.frombuffer(hashlib.sha256(text).digest(), np.uint8))
     if (digests == digests[0]).all():
@@ -266,6 +267,21 @@ def agree(fingerprint: Mapping[str, Any]) -> None:
     ]
     more = f", and {len(differences) - 3} more" if len(differences) > 3 else ""
     raise ValueError(f"the processes of this job do not run the same: {'; '.join(differences[:3])}{more}")
+
+
+def _watch() -> None:
+    """A watch of all, in a job that others have put together and that has none yet."""
+    me, processes = jax.process_index(), jax.process_count()
+    if watch.current.processes == processes:
+        return
+    found = watch.Watch(me, processes, silence=watch.current.silence)
+    place = json.dumps([*watch.addresses(), found.open()]).encode() if me == 0 else b""
+    host, others, port = json.loads(from_first(place))
+    there = me == 0 or found.reach(host, others, port)
+    if gather(np.array([there])).all():
+        watch.begin(found, SHUTDOWN_SECONDS)
+    else:  # as behind a firewall; then JAX ends those that wait in vain
+        found.close()
 
 
 def gather(row: np.ndarray) -> np.ndarray:

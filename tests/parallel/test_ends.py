@@ -33,6 +33,17 @@ for n in range(10**6):
         raise ArithmeticError("my own mistake")
 """
 
+# A job that something else put together, as SLURM's are: it has a watch from the first agreement on.
+LAUNCHED = ROUNDS.replace(
+    "workers.join(timeout=60)",
+    """import os
+jax.config.update("jax_cpu_collectives_implementation", "gloo")
+place, me, count = (os.environ.pop("CNNKIT_" + name) for name in ("COORDINATOR", "PROCESS", "PROCESSES"))
+jax.distributed.initialize(place, int(count), int(me))
+workers.join()
+workers.agree({})""",
+)
+
 
 def until(holds, seconds=60.0):
     end = time.monotonic() + seconds
@@ -42,7 +53,8 @@ def until(holds, seconds=60.0):
 
 
 @pytest.mark.slow
-def test_killing_the_first_process_ends_the_other_by_an_error_that_names_it(tmp_path):
+@pytest.mark.parametrize(("program", "gone"), [(ROUNDS, 0), (LAUNCHED, 1)])
+def test_killing_a_process_ends_the_other_by_an_error_that_names_it(tmp_path, program, gone):
     with socket.create_server(("127.0.0.1", 0)) as server:
         place = {"CNNKIT_COORDINATOR": f"127.0.0.1:{server.getsockname()[1]}", "CNNKIT_PROCESSES": "2"}
     shared = (
@@ -54,7 +66,7 @@ def test_killing_the_first_process_ends_the_other_by_an_error_that_names_it(tmp_
         with log.open("w") as out:
             members.append(
                 subprocess.Popen(
-                    [sys.executable, "-c", ROUNDS],
+                    [sys.executable, "-c", program],
                     env=shared | {"CNNKIT_PROCESS": str(i)},
                     stdout=out,
                     stderr=subprocess.STDOUT,
@@ -62,14 +74,16 @@ def test_killing_the_first_process_ends_the_other_by_an_error_that_names_it(tmp_
             )
     try:
         until(lambda: all("there" in log.read_text() for log in logs), 120)
-        members[0].send_signal(signal.SIGKILL)
-        assert members[1].wait(60) == 1, logs[1].read_text()
+        members[gone].send_signal(signal.SIGKILL)
+        assert members[1 - gone].wait(60) == 1, logs[1 - gone].read_text()
     finally:
         for member in members:
             member.kill()
             member.wait()
-    last = logs[1].read_text().splitlines()[-1]
-    assert re.fullmatch(r"RuntimeError: process 0 of 2 has ended \(.*\)\. The record and the last .*", last)
+    last = logs[1 - gone].read_text().splitlines()[-1]
+    assert re.fullmatch(
+        rf"RuntimeError: process {gone} of 2 has ended \(.*\)\. The record and the last .*", last
+    )
 
 
 @pytest.mark.slow
@@ -102,6 +116,22 @@ def three(monkeypatch):
     yield watches, said
     for one in watches:
         one.close()
+
+
+def test_a_watch_is_reached_at_whichever_address_answers():
+    first, other = Watch(0, 2), Watch(1, 2)
+    port = first.open()
+    name, others = watch.addresses()
+    assert name == socket.gethostname()
+    assert not any(address.startswith("127.") for address in others)
+    try:
+        assert other.reach("another-machine.invalid", ["127.0.0.1"], port)
+        until(lambda: list(first._connections) == [1])
+    finally:
+        first.close()
+        other.close()
+    until(lambda: first._server.fileno() == -1)
+    assert not Watch(1, 2).reach(name, [], port)
 
 
 class Ending:
