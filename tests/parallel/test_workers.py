@@ -86,16 +86,15 @@ def test_launchers_are_left_to_jax(monkeypatch, environment, method):
     monkeypatch.setattr(watch, "begin", lambda *watched: calls.append(watched))
     for name, value in environment.items():
         monkeypatch.setenv(name, value)
-    workers.join(timeout=90)
-    assert calls == [
-        {
-            "cluster_detection_method": method,
-            "initialization_timeout": 90,
-            "heartbeat_timeout_seconds": 30,
-            "shutdown_timeout_seconds": 600,
-        },
-        (watch.current, 600),
-    ]
+    workers.join(timeout=90, silence=40)
+    settings, (begun, patience) = calls
+    assert settings == {
+        "cluster_detection_method": method,
+        "initialization_timeout": 90,
+        "heartbeat_timeout_seconds": 30,
+        "shutdown_timeout_seconds": 600,
+    }
+    assert (begun.processes, begun.silence, patience) == (1, 40, 600)
 
 
 @pytest.mark.parametrize("name", ["PMI_SIZE", "OMPI_COMM_WORLD_SIZE"])
