@@ -50,11 +50,10 @@ def link_part(cases: list[str], workers: int, net: str, batch: int, n: int, seco
     """The link cases in this process, over whatever joins its GPUs."""
     from cnnkit import nets
 
-    if net == "googlenet":
-        data, make = synthetic(16_384, (224, 224, 3)), lambda: nets.googlenet(10)
-    else:
-        data, make = synthetic(500_000), lambda: nets.NAMES[net](10)
-    dtype = "bfloat16" if net == "googlenet" else "float32"
+    large = net in ("googlenet", "resnet18")
+    data = synthetic(8_192 * max(workers, 2), (224, 224, 3)) if large else synthetic(500_000)
+    make = lambda: nets.NAMES[net](10)
+    dtype = "bfloat16" if large else "float32"
     out = {}
     for case in cases:
         settings = LINK_CASES.get(case, {})

@@ -44,6 +44,7 @@ FIGURES = {
     "of_ideal": "speed as a part of that of workers that never wait",
     "of_no_link": "speed as a part of that without a link",
     "of_one_node": "speed as a multiple of one node's",
+    "of_linear": "speed as a part of as many times one GPU's",
     "predicted": "throughput by the cost model over that measured",
     "seconds_to_target": "time to the same accuracy",
     "to_target_over_sync": "times faster than synchronous training to the same accuracy",
