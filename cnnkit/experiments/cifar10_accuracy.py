@@ -302,8 +302,9 @@ EXPERIMENT = Experiment(
                     "epochs": 60,
                     "tries": [
                         {"lr": 0.05, "decay": None},
-                        {**_MUON, "lr": 0.02, "decay": None},
                         {**_MUON, "lr": 0.05, "decay": None},
+                        {**_MUON, "lr": 0.1, "decay": None},
+                        {**_UNIT, "lr": 0.1, "decay": None},
                     ],
                 },
                 "resnet18_cifar": {

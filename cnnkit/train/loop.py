@@ -8,7 +8,7 @@ import numpy as np
 
 from cnnkit.data import batches
 from cnnkit.train import diverge
-from cnnkit.train.report import PLAIN, Watcher
+from cnnkit.train.report import PLAIN, Nobody, Watcher
 from cnnkit.train.step import Plan
 from cnnkit.train.task import Sums, epoch_key
 
@@ -33,8 +33,7 @@ def train(run: "Run", watcher: Watcher) -> None:
             engine.stop = False
             told = True
             watcher.begin(run)
-            while run.epoch < run.epochs and not engine.stop:
-                _epoch(run, engine, watcher)
+            _epochs(run, engine, watcher)
             run.standing.keep()
             with run.standing.turns:
                 engine.model()  # with delay it takes all processes, and from here on one may ask alone
@@ -43,6 +42,20 @@ def train(run: "Run", watcher: Watcher) -> None:
         run.phase = why
         if told:
             watcher.end(run, why)
+
+
+def _epochs(run: "Run", engine: Any, watcher: Watcher) -> None:
+    try:
+        while run.epoch < run.epochs and not engine.stop:
+            _epoch(run, engine, watcher)
+    except diverge.Diverged:
+        raise
+    except Exception:
+        # What is on its way will have been trained: without its row, the run would stand an epoch before its model.
+        with contextlib.suppress(Exception):
+            while engine.begun is not None:
+                _epoch(run, engine, Nobody())
+        raise
 
 
 def lay_out(
@@ -87,7 +100,9 @@ def _looked_at(run: "Run", watcher: Watcher) -> bool:
 
 def _epoch(run: "Run", engine: Any, watcher: Watcher) -> None:
     scale = engine.scales.lr
-    plan = engine.begun or lay_out(run, run.epoch, scale)
+    plan = engine.begun
+    if plan is None or plan.epoch != run.epoch:
+        plan = lay_out(run, run.epoch, scale)
     engine.begin_epoch(plan, run.position == 0)
     before = engine.sums()
     if run.epoch + 1 < run.epochs:
@@ -105,7 +120,8 @@ def _stretches(
 ) -> Plan | None:
     """The epoch's dispatches; its plan as it was last, or None when the run was stopped before its end."""
     while run.position < run.mini_batches:
-        _hold_while_paused(run, watcher)
+        if engine.begun is None:
+            _hold_while_paused(run, watcher)
         run.phase = "train"
         if scale != engine.scales.lr and engine.begun is None:
             scale = engine.scales.lr

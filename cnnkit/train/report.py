@@ -19,8 +19,8 @@ class Watcher(Protocol):
     def end(self, run: "Run", why: str) -> None: ...
 
 
-class Silent:
-    """Says nothing: for all processes of a job but the first."""
+class Nobody:
+    """Is told and says nothing."""
 
     def begin(self, run: "Run") -> None:
         pass
@@ -32,6 +32,10 @@ class Silent:
 
     def end(self, run: "Run", why: str) -> None:
         pass
+
+
+class Silent(Nobody):
+    """Says nothing: for all processes of a job but the first."""
 
 
 class Lines:

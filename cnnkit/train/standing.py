@@ -97,9 +97,8 @@ class Standing:
         def prepare():
             # What fails here fails again where it is needed, and is told there.
             with contextlib.suppress(Exception):
-                made.prepare(shapes, self.setup.mini_batches, self.setup.batch)
+                made.prepare(jax.eval_shape(self._draw), self.setup.mini_batches, self.setup.batch)
 
-        shapes = jax.eval_shape(self._draw)
         thread = threading.Thread(target=prepare, name="cnnkit compiling", daemon=True)
         thread.start()
         model = self._fresh()

@@ -89,6 +89,42 @@ def test_a_stop_ends_after_the_epoch_on_its_way_and_nothing_is_lost(make, begun,
     assert plain_rows(run) == plain_rows(looked_at)
 
 
+@pytest.mark.parametrize("where", ["tick", "row"])
+def test_after_an_error_beside_it_the_epoch_on_its_way_is_part_of_the_training(make, looked_at, where):
+    class Failing(Silent):
+        pass
+
+    def fail(self, run, *row):
+        if run.epochs_done == 2:
+            raise ArithmeticError("my own mistake")
+
+    setattr(Failing, where, fail)
+    run = make(net(), watch=Failing(), **SETTINGS)
+    with pytest.raises(ArithmeticError):
+        run.fit()
+    assert (run.epoch, len(run.history), run.engine.begun) == (3, 3, None)
+    run.watch = Silent()
+    run.fit()
+    np.testing.assert_array_equal(flat(run.params), flat(looked_at.params))
+    assert plain_rows(run) == plain_rows(looked_at)
+
+
+def test_a_pause_holds_after_the_epoch_on_its_way(make, begun):
+    held = []
+
+    class Pausing(Silent):
+        def tick(self, run):
+            if run.phase == "paused":
+                held.append((run.epoch, run.engine.begun))
+                run.resume()
+            elif run.epochs_done == 1:
+                run.pause()
+
+    make(net(), watch=Pausing(), **SETTINGS).fit()
+    assert held == [(2, None)]
+    assert begun == [1, 3]
+
+
 def test_another_rate_holds_from_the_next_epoch_that_is_not_on_its_way(make):
     def slower(run):
         run.control.lr_scale = 0.5
