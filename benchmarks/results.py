@@ -1,5 +1,6 @@
 """How measurements are taken in turn and written to results/: one JSON file a measurement."""
 
+import hashlib
 import importlib.metadata
 import json
 import os
@@ -8,9 +9,12 @@ import shutil
 import statistics
 import subprocess
 import sys
+import tempfile
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
+
+from filelock import FileLock
 
 FOLDER = Path(__file__).parent / "results"
 PACKAGES = ("cnnkit", "jax", "jaxlib", "optax", "numpy")
@@ -65,31 +69,61 @@ def write(
         packages: the peers, whose versions are added to ours.
         folder: where to write.
     """
-    written = {
-        "name": name,
-        "machine": machine(),
-        "versions": versions(packages),
-        "commit": commit(),
-        "command": command(),
-        "rows": list(rows),
-    }
-    folder.mkdir(parents=True, exist_ok=True)
     path = folder / f"{name}.json"
-    part = path.with_suffix(".part")
-    part.write_text(json.dumps(written, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
-    part.replace(path)
-    return path
+    with _alone(path):
+        return _write(path, {"name": name, **_circumstances(packages), "rows": list(rows)})
 
 
 def update(
     name: str, rows: Iterable[Mapping[str, Any]], *, packages: Sequence[str] = (), folder: Path = FOLDER
 ) -> Path:
-    """`write`, with what the file has of other cases and figures kept, where the same machine measured it."""
-    rows, kept = list(rows), []
-    if (folder / f"{name}.json").exists() and (then := read(name, folder))["machine"] == machine():
-        new = {(row["case"], row["figure"]) for row in rows}
-        kept = [row for row in then["rows"] if (row["case"], row["figure"]) not in new]
-    return write(name, [*kept, *rows], packages=packages, folder=folder)
+    """`write`, with what the file has of other cases and figures kept.
+
+    A row that is kept and was measured otherwise says so under ``"measured"``, where a file's head speaks of the
+    rows that do not. Processes may update one file at the same time.
+    """
+    path, now, rows = folder / f"{name}.json", _circumstances(packages), list(rows)
+    with _alone(path):
+        if path.exists():
+            then = read(name, folder)
+            new = {(row["case"], row["figure"]) for row in rows}
+            kept = [row for row in then["rows"] if (row["case"], row["figure"]) not in new]
+            rows = [_kept(row, then, now) for row in kept] + rows
+        return _write(path, {"name": name, **now, "rows": rows})
+
+
+def measured(file: Mapping[str, Any], row: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The machine, versions, commit and command of a row of a file."""
+    return row.get("measured", file)
+
+
+def _circumstances(packages: Sequence[str]) -> dict[str, Any]:
+    return {
+        "machine": machine(),
+        "versions": versions(packages),
+        "commit": commit(),
+        "command": command(),
+    }
+
+
+def _kept(row: Mapping[str, Any], then: Mapping[str, Any], now: Mapping[str, Any]) -> dict[str, Any]:
+    was = {key: measured(then, row)[key] for key in now}
+    bare = {key: value for key, value in row.items() if key != "measured"}
+    return bare if was == now else bare | {"measured": was}
+
+
+def _alone(path: Path) -> FileLock:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    return FileLock(
+        Path(tempfile.gettempdir()) / f"cnnkit-{hashlib.sha1(bytes(path.resolve())).hexdigest()[:16]}.lock"
+    )
+
+
+def _write(path: Path, written: Mapping[str, Any]) -> Path:
+    part = path.with_suffix(".part")
+    part.write_text(json.dumps(written, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+    part.replace(path)
+    return path
 
 
 def read(name: str, folder: Path = FOLDER) -> dict[str, Any]:

@@ -22,7 +22,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from benchmarks.results import FOLDER
+from benchmarks.results import FOLDER, measured
 
 PAGES = (FOLDER.parents[1] / "README.md", *sorted((FOLDER.parents[1] / "docs").glob("*.md")))
 BEGIN, END = "<!-- results\n", "<!-- end of results -->"
@@ -95,11 +95,12 @@ def pick(lines: Sequence[str], files: Mapping[str, Mapping[str, Any]]) -> list[E
 
 def table(entries: Sequence[Entry]) -> str:
     """Rows as Markdown: what, how much, beside whom; below it where that was measured and how to repeat it."""
-    machines = list(dict.fromkeys(_where(entry.file) for entry in entries))
+    machines = list(dict.fromkeys(map(_where, entries)))
     with_peer = any("peer" in entry.row for entry in entries)
     head = ["what", "case", "measured", "n"] + ["beside", "ratio"] * with_peer + ["where"]
     lines = [head, ["---", "---", "---:", "---:"] + ["---", "---:"] * with_peer + ["---"]]
-    for file, row in entries:
+    for entry in entries:
+        row = entry.row
         cells = [
             FIGURES.get(row["figure"], row["figure"].replace("_", " ")),
             row["case"],
@@ -108,8 +109,8 @@ def table(entries: Sequence[Entry]) -> str:
         ]
         if with_peer:
             cells += [_peer(row), f"{row['ratio']:.2f}" if "ratio" in row else ""]
-        lines.append([*cells, _letter(machines.index(_where(file)))])
-    commands = list(dict.fromkeys(f"`{entry.file['command']}`" for entry in entries))
+        lines.append([*cells, _letter(machines.index(_where(entry)))])
+    commands = list(dict.fromkeys(f"`{measured(*entry)['command']}`" for entry in entries))
     below = [f"{_letter(i)}: {machine}." for i, machine in enumerate(machines)]
     note = "Median ± standard deviation over n." + (" Ratio: above 1, cnnkit is ahead." if with_peer else "")
     text = "\n".join("| " + " | ".join(cells) + " |" for cells in lines)
@@ -163,8 +164,10 @@ def _names(entry: Entry) -> tuple[str, str, str]:
 
 
 def _measured(row: Mapping[str, Any]) -> str:
-    spread = f" ± {_number(row['spread'], row['value'])}" if row["n"] > 1 else ""
-    return f"{_number(row['value'])}{spread}{_unit(row)}"
+    # Between 99 and 100 % a tenth of a point is much.
+    like = 1.0 if row["unit"] == "%" else row["value"]
+    spread = f" ± {_number(row['spread'], like)}" if row["n"] > 1 else ""
+    return f"{_number(row['value'], like)}{spread}{_unit(row)}"
 
 
 def _peer(row: Mapping[str, Any]) -> str:
@@ -189,9 +192,10 @@ def _number(value: float, like: float | None = None) -> str:
     return f"{value:,.{places}f}"
 
 
-def _where(file: Mapping[str, Any]) -> str:
-    versions = file["versions"]
-    return f"{file['machine']}; Python {versions['python']}, JAX {versions['jax']}"
+def _where(entry: Entry) -> str:
+    found = measured(*entry)
+    versions = found["versions"]
+    return f"{found['machine']}; Python {versions['python']}, JAX {versions['jax']}"
 
 
 def _letter(i: int) -> str:

@@ -2,6 +2,7 @@
 
 import json
 import re
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -42,3 +43,31 @@ def test_a_file_names_machine_versions_commit_and_command(tmp_path):
     assert re.search(r"\d+ cores, \d+ GB memory", made["machine"])
     assert re.fullmatch(r"[0-9a-f]{12}\+?|unknown", made["commit"])
     assert made["command"].startswith("python ")
+
+
+def test_rows_that_are_kept_say_how_they_were_measured(tmp_path, monkeypatch):
+    made = lambda case: [results.row(case, "mb", [1.0], "MB")]
+    monkeypatch.setattr(results, "machine", lambda: "one")
+    results.update("some", made("a"), folder=tmp_path)
+    monkeypatch.setattr(results, "machine", lambda: "two")
+    results.update("some", made("b"), folder=tmp_path)
+    monkeypatch.setattr(results, "machine", lambda: "three")
+    results.update("some", [*made("b"), *made("c")], folder=tmp_path)
+    file = results.read("some", tmp_path)
+    where = {row["case"]: results.measured(file, row)["machine"] for row in file["rows"]}
+    assert where == {"a": "one", "b": "three", "c": "three"}
+    assert list(file["rows"][0]["measured"]) == ["machine", "versions", "commit", "command"]
+    # Back where it began, the file's head speaks for the row again.
+    monkeypatch.setattr(results, "machine", lambda: "one")
+    results.update("some", [*made("b"), *made("c")], folder=tmp_path)
+    file = results.read("some", tmp_path)
+    assert [row["case"] for row in file["rows"] if "measured" in row] == []
+    assert file["machine"] == "one"
+
+
+def test_what_is_measured_side_by_side_is_all_kept(tmp_path):
+    work = lambda i: results.update("some", [results.row(f"case {i}", "mb", [i], "MB")], folder=tmp_path)
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(work, range(24)))
+    kept = {row["case"]: row["value"] for row in results.read("some", tmp_path)["rows"]}
+    assert kept == {f"case {i}": i for i in range(24)}

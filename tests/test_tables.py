@@ -74,6 +74,22 @@ def test_a_table_holds_the_rows_picked_their_machines_and_commands(folder):
     assert tables.filled(made, tables.read(folder)) == made
 
 
+def test_a_row_measured_apart_from_its_file_has_a_letter_and_a_command_of_its_own(folder):
+    file = json.loads((folder / "core_cpu.json").read_text())
+    file["rows"][0]["measured"] = result("x", [], "Arm, 4 cores")
+    (folder / "core_cpu.json").write_text(json.dumps(file))
+    made = tables.table(tables.pick(["core_cpu / * / *"], tables.read(folder)))
+    assert "| 1.09 | a |\n| peak memory | lenet | 400 MB | 1 |  |  | b |\n" in made
+    assert "a: Arm, 4 cores; Python 3.11.7, JAX 0.10.2. b: AMD, 2 cores; Python" in made
+    assert "Measured by `python -m benchmarks.x`, `python -m benchmarks.core_cpu`." in made
+
+
+def test_accuracies_are_told_to_a_hundredth_of_a_point(folder):
+    row = {"case": "lenet", "figure": "accuracy", "value": 99.812, "unit": "%", "n": 3, "spread": 0.0301}
+    made = tables.table([tables.Entry(result("mnist_accuracy", [row]), row)])
+    assert "| test accuracy, last epoch | lenet | 99.81 ± 0.03 % | 3 | a |" in made
+
+
 def test_a_changed_figure_makes_a_page_stale(folder):
     page = folder / "README.md"
     page.write_text(tables.filled(PAGE, tables.read(folder)))

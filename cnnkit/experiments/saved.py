@@ -63,7 +63,7 @@ def lines(results: Path = RESULTS) -> list[Line]:
         files = list(_files(name, results))
         for (case, figure), original in experiment.originals.items():
             ours = [
-                (row, file["machine"])
+                (row, row.get("measured", file)["machine"])
                 for file in files
                 for row in file["rows"]
                 if (row["case"], row["figure"]) == (case, figure)
