@@ -1,7 +1,9 @@
 """The cluster experiment measured in full, beside PyTorch's DDP and PostLocalSGD over the same links.
 
 python -m benchmarks.cluster                    cluster_cpu.json: four nodes on this machine, whose work is waiting
-python -m benchmarks.cluster --rates 1gbit      on a machine with GPUs cluster_gpu.json: a GPU a node, real work
+python -m benchmarks.cluster --rates 1gbit      on a machine with GPUs a GPU a node, real work: cluster_gpu.json, or
+                                                cluster_gpu4.json where there are four
+python -m benchmarks.cluster --rates 10gbit,1gbit --train cifar10 --target 0.6 --epochs 8
 """
 
 import argparse
@@ -26,6 +28,10 @@ def main() -> None:
     parser.add_argument("--policies", help="some of them, with commas; else all")
     parser.add_argument("--n", type=int, default=3, help="windows, and seeds")
     parser.add_argument("--seconds", type=float, default=2.5, help="of a window")
+    parser.add_argument("--train", help="data set on which GPUs are trained to --target, over the first rate")
+    parser.add_argument("--target", type=float, default=0.6, help="test accuracy, 0 to 1")
+    parser.add_argument("--epochs", type=int, default=8, help="of such a training, at the most")
+    parser.add_argument("--lr", type=float, default=2.5, help="its learning rates, times the experiment's")
     a = parser.parse_args()
     from cnnkit.experiments import base, cluster
     from cnnkit.lab import environment
@@ -44,6 +50,11 @@ def main() -> None:
     settings["seeds"] = a.n
     if a.rates:
         settings["rates"] = a.rates.split(",")
+    if a.train:
+        if not gpus:
+            parser.error("--train is for GPUs; on a CPU the digits are trained on, as the preset says")
+        settings |= {"train_data": a.train, "target": a.target, "epochs": a.epochs, "train_lr": a.lr}
+        settings["train_rate"] = settings["rates"][0]
     if a.policies:
         settings["policies"] = a.policies.split(",")
     with tempfile.TemporaryDirectory() as folder:
@@ -58,7 +69,16 @@ def main() -> None:
     for r in rows:
         show(r)
     folder_for = Path(os.environ.get("CNNKIT_RESULTS", results.FOLDER))
-    print(results.write(f"cluster_{'gpu' if gpus else 'cpu'}", rows, packages=packages, folder=folder_for))
+    print(results.write(named(len(gpus)), rows, packages=packages, folder=folder_for))
+
+
+def named(gpus: int) -> str:
+    """Of the file: more than two GPUs have one of their own.
+
+    >>> named(0), named(2), named(8)
+    ('cluster_cpu', 'cluster_gpu', 'cluster_gpu8')
+    """
+    return f"cluster_gpu{gpus if gpus > 2 else ''}" if gpus else "cluster_cpu"
 
 
 def add_peers(

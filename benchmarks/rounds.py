@@ -157,7 +157,7 @@ def speed_alone(speed: float, options: list[str]) -> float:
     return float(np.median(found["alone"]["images_per_s"]))
 
 
-def unequal(gpu: bool, n: int, seconds: float, groups: Sequence[tuple[float, ...]] = ()) -> None:
+def unequal(gpus: int, n: int, seconds: float, groups: Sequence[tuple[float, ...]] = ()) -> None:
     """Throughput on workers of unequal speed: synchronous, fixed periods, balanced, balanced with delay.
 
     On CPU a worker is a process and its work is waiting, STEP seconds a step at speed 1, since there are
@@ -166,9 +166,9 @@ def unequal(gpu: bool, n: int, seconds: float, groups: Sequence[tuple[float, ...
     """
     from benchmarks.results import row, update
 
-    rows = []
-    usual = ((1, 0.5), (1, 0.7)) if gpu else ((1, 0.5), (1, 0.7), (1, 0.5, 0.33, 0.25))
-    for speeds in groups or usual:
+    rows, gpu = [], gpus > 0
+    usual = ((1, 0.5), (1, 0.7), (1, 0.5, 0.33, 0.25))
+    for speeds in groups or [speeds for speeds in usual if not gpu or len(speeds) <= gpus]:
         options = ["--n", str(n), "--seconds", str(seconds)]
         name = ":".join(f"{s:g}" for s in speeds)
         alone = sum(speed_alone(s, options) for s in speeds) if not gpu else None
@@ -299,7 +299,7 @@ def main() -> None:
 
         # Asked without JAX, which would take the GPUs' memory from the processes that measure.
         groups = [tuple(map(float, args.speeds.split(",")))] if args.speeds else []
-        unequal(bool(environment.gpus()), args.n, args.seconds, groups)
+        unequal(len(environment.gpus()), args.n, args.seconds, groups)
         return
     from cnnkit.parallel import workers
 

@@ -106,7 +106,7 @@ class Cluster:
     # --- jobs ---------------------------------------------------------------------------------------
 
     def case(self, label: str, nodes: int, **more: Any) -> dict[str, Any]:
-        """What all cases share: on CPU the nodes' work is mostly waiting, on GPUs it is real."""
+        """What all cases share, unless ``more`` has it otherwise: on CPU nodes mostly wait, on GPUs work is real."""
         s = self.settings
         shared = {
             "label": label,
@@ -172,6 +172,7 @@ class Cluster:
             row(case, "images_per_s", list(rates), "images/s", **self.work(), **facts, **more),
             row(case, "over_sync", list(rates / sync), "ratio"),
             row(case, "of_one_node", list(rates / self.one), "ratio"),
+            row(case, "busy_min", [min(found["busy"])], "fraction"),
         ]
 
     def over(self, rate: str, nodes: int, unlinked: Mapping[str, Found]) -> list[Row]:
@@ -216,8 +217,10 @@ class Cluster:
     def trained(self, rate: str, nodes: int) -> list[Row]:
         """Seconds to the same accuracy, and the last accuracy, of every policy that is trained."""
         s = self.settings
+        shared = {"epochs": s["epochs"], "data": s["train_data"] or s["data"]}
+        faster = lambda policy: {**policy, "lr": policy["lr"] * s["train_lr"]}
         cases = [
-            self.case(f"{nodes} {rate} {label}", nodes, epochs=s["epochs"], seed=seed, **policy)
+            self.case(f"{nodes} {rate} {label}", nodes, seed=seed, **shared, **faster(policy))
             for label, policy in TRAINED.items()
             if label in s["trained"]
             for seed in range(s["seeds"])
@@ -257,7 +260,13 @@ def reached(curve: Sequence[Mapping[str, Any]], target: float) -> float | None:
     return None
 
 
-SHARED: dict[str, Any] = {"trained": list(TRAINED), "train_rate": SYNC47, "target": 0.95}
+SHARED: dict[str, Any] = {
+    "trained": list(TRAINED),
+    "train_rate": SYNC47,
+    "train_data": None,  # what is timed
+    "train_lr": 1.0,  # times that of TRAINED
+    "target": 0.95,
+}
 ON_CPU: dict[str, Any] = {**SHARED, "augment": "shift", "data": "digits", "examples": 100_000, "batch": 8}
 
 EXPERIMENT = Experiment(

@@ -15,7 +15,7 @@ STEP, VALUES, BATCH, OVERHEAD = 0.03, 1_000_000, 8, 0.002
 
 def found_by_model(case, nodes, rate):
     """What a case finds on a link of that rate, with an overhead in each round."""
-    found = {"label": case["label"], "fetch": [1], "busy": [1.0], "exchange_seconds": 0.0, "bytes": 0}
+    found = {"label": case["label"], "fetch": [1], "busy": [1.0, 0.9], "exchange_seconds": 0.0, "bytes": 0}
     if nodes == 1:
         return found | {"images_per_s": [BATCH / STEP], "step_seconds": []}
     traffic = sent_bytes(VALUES, nodes)
@@ -58,6 +58,7 @@ def test_the_link_is_set_so_that_synchronous_training_has_its_part_of_a_node(out
     # Exchanges of 12 and 9.6 MB at 100 Mbit/s.
     assert value(outcome, "4 100mbit hide", "over_sync") > 12.34
     assert value(outcome, "4 unshaped hide", "of_one_node") == pytest.approx(4 * 0.03 / 0.032, rel=1e-2)
+    assert value(outcome, "4 100mbit hide", "busy_min") == 0.9
     assert value(outcome, "4 1gbit sync", "of_no_link") == pytest.approx(0.03025 / (0.032 + 0.0502), rel=1e-2)
 
 
@@ -163,3 +164,17 @@ def test_a_job_of_several_machines_is_timed_over_its_own_links(tmp_path, monkeyp
         f"4 link {p}" for p in ("sync", "every(8)", "every(8) delay", "hide")
     ]
     assert value(outcome, "4 link hide", "of_one_node") == pytest.approx(4 * 0.06 / 0.062, rel=1e-3)
+
+
+def test_it_may_be_trained_on_other_data_than_what_is_timed_at_other_rates(tmp_path, monkeypatch):
+    asked = []
+    monkeypatch.setattr(cluster, "on_nodes", lambda cases, *job: asked.extend(cases) or by_model(cases, *job))
+    settings = {"rates": ["100mbit"], "train_rate": "100mbit", "train_data": "cifar10", "train_lr": 2.5}
+    reproduce("cluster", "small", tmp_path, **settings)
+    trained = {case["label"]: (case["data"], case["lr"]) for case in asked if "epochs" in case}
+    assert trained == {
+        "4 100mbit sync": ("cifar10", 0.05),
+        "4 100mbit warm_start": ("cifar10", 0.025),
+        "4 100mbit hide": ("cifar10", 0.025),
+    }
+    assert {case["data"] for case in asked if "epochs" not in case} == {"digits"}

@@ -1,0 +1,230 @@
+"""All that is measured on GPUs, by one command: job after job over the GPUs there are, as many side by side as fit.
+
+    python -m benchmarks.gpus --list                     # the jobs, the GPUs and about the seconds that each takes
+    python -m benchmarks.gpus                            # all of them, logs and progress in runs/measured
+    python -m benchmarks.gpus core fast94 --seconds 600  # some; after so long what still runs is ended
+
+A job that is done is not done again, unless it is named with --again: started anew, this goes on where it was
+interrupted. One that fails is told, and the others go on. Each job writes its file under benchmarks/results.
+Compiled programs are taken from and left in --cache, where one is given; seconds of compiling then say nothing.
+"""
+
+import argparse
+import contextlib
+import json
+import os
+import shlex
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from cnnkit.lab import environment
+from cnnkit.names import choose
+
+GRACE = 20.0  # seconds to write what was found, for a job that is ended
+
+
+class Job(NamedTuple):
+    """A command that measures.
+
+    Args:
+        words: module of benchmarks, and arguments.
+        gpus: how many it takes.
+        seconds: about how long.
+        after: jobs whose results it goes on from.
+    """
+
+    words: str
+    gpus: int = 1
+    seconds: int = 60
+    after: tuple[str, ...] = ()
+
+    @property
+    def command(self) -> list[str]:
+        """As it is started."""
+        module, *arguments = shlex.split(self.words)
+        return [sys.executable, "-m", f"benchmarks.{module}", *arguments]
+
+
+# What takes several GPUs first, as it would wait for the others' ends; then what says most.
+JOBS: dict[str, Job] = {
+    "cluster4": Job("cluster --rates 1gbit,10gbit --n 3 --seconds 2 --train cifar10", 4, 600),
+    "scaling": Job("scaling", 4, 300),
+    "unequal4": Job("rounds unequal --speeds 1,0.5,0.33,0.25", 4, 90),
+    "two": Job("link --scaling --processes 2 --n 4", 2, 100),
+    "unequal": Job("rounds unequal --speeds 1,0.7", 2, 80),
+    "unequal2": Job("rounds unequal --speeds 1,0.5", 2, 80),
+    "fast94": Job("accuracy_time --nets fast94 --n 50", 1, 110),
+    "cifar10": Job("accuracy cifar10", 1, 560),
+    "first": Job("accuracy_time --first lenet fast94", 1, 60),
+    "fast96": Job("accuracy_time --nets fast96 --n 10", 1, 150),
+    "mnist": Job("accuracy mnist", 1, 560),
+    "core": Job("core --n 5 --together", 1, 480),
+    "mnist_workers": Job("accuracy mnist --workers 3", 2, 120, ("mnist",)),
+    "nin_workers": Job("accuracy cifar10 --workers 3 --case nin_cifar10", 2, 150, ("cifar10",)),
+    "trace": Job("trace vgg16@256 nin_cifar10@512 fast94", 1, 120),
+    "link": Job("link --rate 1gbit", 2, 240),
+    "cluster": Job('cluster --rates 1gbit --policies "sync,every(8),hide"', 2, 240),
+    "layers": Job("layers", 1, 300),
+    "stream": Job("stream --real --batch 128 --images 1024 --repeats 3 --name stream_gpu", 1, 120),
+    "monitor": Job("monitor --samples 20 --gpus 1", 1, 40),
+}
+
+
+class Measured:
+    """Jobs on GPUs: what waits, what runs where, what is done.
+
+    Args:
+        jobs: by name, in the order in which they are wanted.
+        gpus: as CUDA numbers or UUIDs.
+        folder: for logs, and for what is known of jobs that are done.
+        env: further variables of each job.
+    """
+
+    def __init__(
+        self, jobs: Mapping[str, Job], gpus: Sequence[str], folder: Path, env: Mapping[str, str] | None = None
+    ) -> None:
+        self.folder, self.env = folder, dict(env or {})
+        folder.mkdir(parents=True, exist_ok=True)
+        self.many, self.free = len(gpus), list(gpus)
+        self.waiting = {name: job for name, job in jobs.items() if not self.done(name)}
+        self.running: dict[str, tuple[subprocess.Popen, list[str], float]] = {}
+        self.ended: dict[str, str] = {}
+
+    def done(self, name: str) -> bool:
+        """Whether a job has come to its end, now or before."""
+        return self._note(name).exists()
+
+    def forget(self, name: str) -> None:
+        """Do a job again."""
+        self._note(name).unlink(missing_ok=True)
+
+    def run(self, seconds: float = float("inf"), poll: float = 0.2) -> dict[str, str]:
+        """All jobs, or what can be done in so many seconds.
+
+        Returns:
+            how each one ended that did not come to its end before.
+        """
+        end = time.monotonic() + seconds
+        try:
+            while (self._start() or self.running) and time.monotonic() < end:
+                time.sleep(poll)
+                self._look()
+        finally:
+            self._stop()
+        for name in self.waiting:
+            self._tell(name, "not begun: no time was left")
+        return self.ended
+
+    def _start(self) -> bool:
+        """Start what can be; whether anything was."""
+        before = len(self.running)
+        for name, job in list(self.waiting.items()):
+            if job.gpus > self.many:
+                self._leave(name, f"left out: it takes {job.gpus} GPUs, and there are {self.many}")
+            elif lost := [other for other in job.after if other in self.ended and not self.done(other)]:
+                self._leave(name, f"left out: it goes on from {' and '.join(lost)}")
+            elif any(other in self.waiting or other in self.running for other in job.after):
+                continue
+            elif job.gpus > len(self.free):
+                break  # those behind it would take the GPUs that it waits for
+            else:
+                self._begin(name, job)
+        return len(self.running) > before
+
+    def _begin(self, name: str, job: Job) -> None:
+        taken = [self.free.pop(0) for _ in range(job.gpus)]
+        env = os.environ | self.env | {"CUDA_VISIBLE_DEVICES": ",".join(taken), "PYTHONUNBUFFERED": "1"}
+        with (self.folder / f"{name}.log").open("ab") as log:
+            # The terminal's interrupt is ours to hand on.
+            started = subprocess.Popen(
+                job.command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=env, start_new_session=True
+            )
+        del self.waiting[name]
+        self.running[name] = started, taken, time.monotonic()
+        print(f"{name}: begun on GPU {', '.join(taken)}, about {job.seconds} s", flush=True)
+
+    def _look(self) -> None:
+        for name, (process, taken, begun) in list(self.running.items()):
+            if (status := process.poll()) is None:
+                continue
+            del self.running[name]
+            self.free = sorted([*self.free, *taken])
+            took = time.monotonic() - begun
+            if status:
+                self._tell(name, f"failed after {took:.0f} s with status {status}: {self._last_line(name)}")
+            else:
+                self._note(name).write_text(json.dumps({"seconds": round(took, 1)}))
+                self._tell(name, f"done in {took:.0f} s")
+
+    def _stop(self) -> None:
+        """End what runs as Ctrl-C does, so that it writes what it has found; then without asking."""
+        for number, patience in ((signal.SIGINT, GRACE), (signal.SIGKILL, 5.0)):
+            for process, *_ in self.running.values():
+                with contextlib.suppress(ProcessLookupError):
+                    os.killpg(process.pid, number)
+            end = time.monotonic() + patience
+            while self.running and time.monotonic() < end:
+                self._reap()
+                time.sleep(0.05)
+
+    def _reap(self) -> None:
+        for name, (process, taken, begun) in list(self.running.items()):
+            if process.poll() is not None:
+                del self.running[name]
+                self.free += taken
+                self._tell(name, f"ended after {time.monotonic() - begun:.0f} s, when the time was over")
+
+    def _leave(self, name: str, why: str) -> None:
+        del self.waiting[name]
+        self._tell(name, why)
+
+    def _tell(self, name: str, how: str) -> None:
+        self.ended[name] = how
+        print(f"{name}: {how}", flush=True)
+
+    def _note(self, name: str) -> Path:
+        return self.folder / f"{name}.done"
+
+    def _last_line(self, name: str) -> str:
+        lines = (self.folder / f"{name}.log").read_text(errors="replace").split("\n")
+        return next((line for line in reversed(lines) if line.strip()), "it said nothing")
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Measure, or list what would be."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser.add_argument("jobs", nargs="*", help="some of them, in the order in which they are wanted")
+    parser.add_argument("--list", action="store_true", help="say what there is, and measure nothing")
+    parser.add_argument("--seconds", type=float, default=float("inf"), help="for all together")
+    parser.add_argument("--again", nargs="*", default=[], metavar="JOB", help="do these though they are done")
+    parser.add_argument("--folder", type=Path, default=Path("runs/measured"), help="of logs and progress")
+    parser.add_argument("--cache", type=Path, help="folder of compiled programs")
+    options = parser.parse_args(argv)
+    try:
+        jobs: dict[str, Any] = {name: choose(name, JOBS, "job") for name in options.jobs or JOBS}
+        again = {name: choose(name, JOBS, "job") for name in options.again}
+    except ValueError as wrong:
+        parser.error(str(wrong))
+    if options.list:
+        for name, job in jobs.items():
+            print(
+                f"{name:<14} {job.gpus} GPU{'s' * (job.gpus > 1):<1} {job.seconds:>4} s  benchmarks.{job.words}"
+            )
+        return 0
+    gpus = environment.gpus()
+    if not gpus:
+        parser.error("no GPU is seen here (CUDA_VISIBLE_DEVICES, JAX_PLATFORMS); --list shows what needs one")
+    cache = {"JAX_COMPILATION_CACHE_DIR": str(options.cache.absolute())} if options.cache else {}
+    for name in again:
+        Measured({}, [], options.folder).forget(name)
+    ended = Measured(jobs, gpus, options.folder, cache).run(options.seconds)
+    return int(any(how.startswith(("failed", "ended", "not begun")) for how in ended.values()))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
