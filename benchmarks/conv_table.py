@@ -29,7 +29,7 @@ from cnnkit.layers.convolve import ALGORITHMS, Window, case
 TABLE = Path(cnnkit.layers.__file__).parent / "conv_table.json"
 
 # batch, image, channels, features, kernel, padding, stride, groups: the layers of LeNet, CUDA-CNN's and Purine's networks,
-# ResNet's three kinds, a depth-wise layer, large kernels, those with wide strides of AlexNet's and ResNet's first layers and of
+# ResNet's kinds and stages, one of VGG's, a depth-wise layer, large kernels, those with wide strides of AlexNet's and ResNet's first layers and of
 # a network that plays, and a batch of one.
 GRID = [
     (128, 28, 1, 20, 5, 0, 1, 1),
@@ -47,6 +47,10 @@ GRID = [
     (32, 32, 64, 64, 3, 1, 1, 1),
     (32, 32, 64, 128, 3, 1, 2, 1),
     (32, 32, 64, 128, 1, 0, 2, 1),
+    (32, 16, 128, 128, 3, 1, 1, 1),
+    (32, 8, 256, 256, 3, 1, 1, 1),
+    (32, 4, 512, 512, 3, 1, 1, 1),
+    (8, 14, 256, 512, 3, 1, 1, 1),
     (32, 32, 32, 32, 3, 1, 1, 32),
     (16, 32, 16, 16, 11, 5, 1, 1),
     (16, 32, 16, 16, 21, 10, 1, 1),

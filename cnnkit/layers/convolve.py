@@ -10,6 +10,7 @@ from cnnkit.layers.choice import Case, choose_algorithm
 from cnnkit.layers.fold import folded, folds
 from cnnkit.layers.loop import inside_loop
 from cnnkit.layers.product import Window, depthwise, product
+from cnnkit.layers.spectra import by_matrices, small
 from cnnkit.layers.window import Shape, out_size
 from cnnkit.layers.written import convolution, written
 
@@ -42,7 +43,12 @@ def matmul(x: jax.Array, w: jax.Array, window: Window) -> jax.Array:
 
 
 def fft(x: jax.Array, w: jax.Array, window: Window) -> jax.Array:
-    """The same as a product of Fourier transforms, computed in float32; it pays for large kernels."""
+    """The same as a product of Fourier transforms, computed in float32; it pays for large kernels.
+
+    On a CPU small images are transformed by matrix products, which pays for small kernels as well.
+    """
+    if jax.default_backend() == "cpu" and small(x, w, window):
+        return by_matrices(x, w, window)
     stride, pads, dilation, g = window
     wide = jnp.pad(x.astype(jnp.float32), ((0, 0), *pads, (0, 0)))
     size = wide.shape[1:3]
