@@ -107,7 +107,8 @@ def _circumstances(packages: Sequence[str]) -> dict[str, Any]:
 
 
 def _kept(row: Mapping[str, Any], then: Mapping[str, Any], now: Mapping[str, Any]) -> dict[str, Any]:
-    was = {key: measured(then, row)[key] for key in now}
+    found = measured(then, row)
+    was = {key: found[key] for key in now if key in found}
     bare = {key: value for key, value in row.items() if key != "measured"}
     return bare if was == now else bare | {"measured": was}
 

@@ -12,8 +12,8 @@ from jax import lax
 from cnnkit.layers.product import Window
 from cnnkit.layers.window import out_size
 
-_AT_ONCE = 256  # pixels of images transformed along both axes by one matrix, from measurements
-_LONGEST = 40  # pixels along an axis, beyond which a fast transform is faster, from measurements
+_LONGEST = 64  # pixels along an axis, beyond which a fast transform is faster, from measurements
+_AT_ONCE, _WORTH = 400, 0.15  # when one matrix transforms along both axes, from measurements
 
 
 class Forms(NamedTuple):
@@ -52,7 +52,8 @@ def by_matrices(x: jax.Array, w: jax.Array, window: Window) -> jax.Array:
     """
     (batch, height, width, c), (h, k, _, features), g = x.shape, w.shape, window.groups
     axes = _axes(x, w, window)
-    image, kernel, output = zip(*_transforms(axes))
+    together = at_once(height * width, c, features, g)
+    image, kernel, output = zip(*([forms(*axes)] if together else map(forms, axes)))
     points = [
         _through(image, x.astype(jnp.float32).transpose(1, 2, 0, 3).reshape(height, width, -1)),
         _through(kernel, w.astype(jnp.float32).reshape(h, k, -1)),
@@ -89,11 +90,9 @@ def _axes(x: jax.Array, w: jax.Array, window: Window) -> tuple[Axis, Axis]:
     return made[0], made[1]
 
 
-def _transforms(axes: tuple[Axis, Axis]) -> list[Forms]:
-    """One for both axes, or one for each."""
-    if len(axes[0].image) * len(axes[1].image) <= _AT_ONCE:
-        return [forms(*axes)]
-    return [forms(axis) for axis in axes]
+def at_once(pixels: int, channels: int, features: int, groups: int) -> bool:
+    """Whether one matrix transforms along both axes: more work than axis by axis, for a third fewer points."""
+    return pixels <= _AT_ONCE and channels * features / groups >= _WORTH * pixels * (channels + features)
 
 
 def _through(matrices: tuple[np.ndarray, ...], x: jax.Array) -> jax.Array:
