@@ -109,7 +109,7 @@ class Nets:
             value = right(chances[0, 0], trial.held.labels)
             rows.append(
                 figures(
-                    f"choice: {name}, {way.get('optimizer', 'sgd')}, lr {way['lr']:g}, decay {_told(way['decay'])}",
+                    f"choice: {name}, {_told(way)}",
                     "held_out_accuracy",
                     [value],
                     "%",
@@ -169,8 +169,15 @@ class Nets:
             )
 
 
-def _told(decay: float | None) -> str:
-    return "as the net has it" if decay is None else f"{decay:g}"
+def _told(way: Mapping[str, Any]) -> str:
+    """A way to train in words, all that ways differ in.
+
+    >>> _told({"optimizer": "muon", "unit": True, "lr": 0.1, "decay": None})
+    'muon at length 1, lr 0.1, decay as the net has it'
+    """
+    how = way.get("optimizer", "sgd") + " at length 1" * way.get("unit", False)
+    decay = "as the net has it" if way["decay"] is None else f"{way['decay']:g}"
+    return f"{how}, lr {way['lr']:g}, decay {decay}"
 
 
 def figure(rows: list[Row]) -> Any:

@@ -12,7 +12,7 @@ import pytest
 import cnnkit as ck
 from benchmarks import accuracy as measured
 from cnnkit.data.dataset import stratified
-from cnnkit.experiments import committees, mistakes, mnist_accuracy, reproduce, trials
+from cnnkit.experiments import cifar10_accuracy, committees, mistakes, mnist_accuracy, reproduce, trials
 from cnnkit.experiments.trials import Book, Trial, best, chain, decayed, figures, right, surprise
 from cnnkit.experiments.virtual import Turns
 from cnnkit.layers import batch_norm, conv, dense, relu, serial
@@ -318,3 +318,10 @@ def test_the_way_to_train_is_chosen_by_held_out_images_then_by_how_sure_they_are
     trial = search.trial("kernel 5", "turned")
     assert (trial.task.optimizer.name, trial.flock.batch) == ("muon", 32)
     assert search.trial("kernel 5", "turned") is trial
+
+
+def test_ways_that_are_chosen_between_are_told_apart():
+    for preset in cifar10_accuracy.EXPERIMENT.presets.values():
+        for case in preset["cases"].values():
+            told = [cifar10_accuracy._told(way) for way in case["tries"]]
+            assert len(set(told)) == len(told)

@@ -24,6 +24,7 @@ from cnnkit.experiments.base import Experiment, row, table
 from cnnkit.notebook import style
 from cnnkit.parallel.cost import RoundCost
 from cnnkit.record.rows import Record
+from cnnkit.train.run import Run
 
 WORKS = [
     "conv_algorithms",
@@ -89,12 +90,14 @@ def hardly_optimized():
 
 
 @pytest.mark.usefixtures("hardly_optimized")
-def test_fast_networks_are_trained_again_and_again_after_one_compilation(folder):
+def test_fast_networks_are_trained_again_and_again_after_one_compilation(folder, monkeypatch):
+    seeds, again = [], Run.again
+    monkeypatch.setattr(Run, "again", lambda run, seed: seeds.append(seed) or again(run, seed))
     outcome = reproduce("fast_cifar10", "smoke", folder)
+    assert seeds == [1, 1, 2]  # the first once more, as a later training compiles what it alone needs
     found = {r["figure"]: r for r in outcome.rows}
     assert found["accuracy"]["n"] == found["seconds"]["n"] == 2
     assert found["accuracy"]["mean"] > 25  # of ten digits, after eight steps
-    assert found["accuracy"]["found"][0] != found["accuracy"]["found"][1]
     dots, mean = outcome.figure.axes[0].get_lines()
     assert dots.get_ydata().tolist() == found["accuracy"]["found"]
     assert mean.get_ydata()[0] == pytest.approx(found["accuracy"]["mean"], rel=1e-4)
