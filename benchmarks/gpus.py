@@ -18,7 +18,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -160,35 +160,33 @@ class Measured:
         print(f"{name}: begun on GPU {', '.join(taken)}, about {job.seconds} s", flush=True)
 
     def _look(self) -> None:
-        for name, (process, taken, begun) in list(self.running.items()):
-            if (status := process.poll()) is None:
-                continue
-            del self.running[name]
-            self.free = sorted([*self.free, *taken])
-            took = time.monotonic() - begun
+        for name, status, took in self._over():
             if status:
                 self._tell(name, f"failed after {took:.0f} s with status {status}: {self._last_line(name)}")
             else:
                 self._note(name).write_text(json.dumps({"seconds": round(took, 1)}))
                 self._tell(name, f"done in {took:.0f} s")
 
+    def _over(self) -> Iterator[tuple[str, int, float]]:
+        """Name, status and seconds of jobs that have ended since; their GPUs are free again."""
+        for name, (process, taken, begun) in list(self.running.items()):
+            if (status := process.poll()) is not None:
+                del self.running[name]
+                self.free = sorted([*self.free, *taken])
+                yield name, status, time.monotonic() - begun
+
     def _stop(self) -> None:
         """End what runs as Ctrl-C does, so that it writes what it has found; then without asking."""
+        self._look()  # for what has ended by itself
         for number, patience in ((signal.SIGINT, GRACE), (signal.SIGKILL, 5.0)):
             for process, *_ in self.running.values():
                 with contextlib.suppress(ProcessLookupError):
                     os.killpg(process.pid, number)
             end = time.monotonic() + patience
             while self.running and time.monotonic() < end:
-                self._reap()
+                for name, _, took in self._over():
+                    self._tell(name, f"ended after {took:.0f} s, when the time was over")
                 time.sleep(0.05)
-
-    def _reap(self) -> None:
-        for name, (process, taken, begun) in list(self.running.items()):
-            if process.poll() is not None:
-                del self.running[name]
-                self.free += taken
-                self._tell(name, f"ended after {time.monotonic() - begun:.0f} s, when the time was over")
 
     def _leave(self, name: str, why: str) -> None:
         del self.waiting[name]

@@ -7,14 +7,13 @@ from typing import Any
 import jax
 import numpy as np
 
-from cnnkit.data import shares, starts
 from cnnkit.graph import Graph, Timeline
 from cnnkit.parallel.fetch import RoundView, every
-from cnnkit.parallel.policy import ask
 from cnnkit.parallel.stamp import seconds as seconds_between
 from cnnkit.parallel.traffic import sent_bytes
 from cnnkit.parallel.workers import Workers
 from cnnkit.train import round as rounds
+from cnnkit.train.agenda import Agenda
 from cnnkit.train.clock import Clocks, Compiled
 from cnnkit.train.control import Control, Scales
 from cnnkit.train.learned import waits
@@ -62,10 +61,8 @@ class Team:
         self.last: dict[str, Any] = {}
         self.measured = Measured(workers.count, workers.local)
         self.carry: Any = None
-        self.host_plan: Any = None
-        self._ready: tuple[Plan, Any, Any] | None = (
-            None  # the next epoch's layout, here and on the workers; books
-        )
+        # The next epoch's layout, here and on the workers, and empty books.
+        self._ready: tuple[Plan, Any, Any] | None = None
         self.meanwhile: Callable[[], Any] | None = None
         self._beside = 0.0  # seconds that it took beyond an epoch's last rounds
         self._settled: Model | None = None
@@ -130,8 +127,8 @@ class Team:
         ready, self._ready = self._ready, None
         if ready is None or ready[0] is not plan:
             ready = plan, self._place.everywhere(plan), None
-        self.host_plan, self.plan, books = ready
-        self._examples = np.cumsum(plan.weight.sum(1))  # up to each mini-batch, and it
+        _, self.plan, books = ready
+        self.agenda = Agenda(plan, self.fetch, self.measured, self.workers, self.rules.delay)
         if fresh:
             sums, bad = books or self._empty_books()
             self.carry = self.carry._replace(own=self.carry.own._replace(sums=sums, bad=bad))
@@ -151,11 +148,12 @@ class Team:
         Returns:
             mini-batches of the epoch that are done now.
         """
-        self._enter(self.task.at(int(self.host_plan.epoch)))
+        self._enter(self.task.at(int(self.agenda.plan.epoch)))
         self._settled = None
         signals = self._place.own_rows(self.measured.tell(self.control.stopping, save, self.control.scales))
         run = self._way()
-        firsts, counts = self._lay_out(position, seconds, most=MOST_ROUNDS if run == self._together else 1)
+        most = MOST_ROUNDS if run == self._together else 1
+        firsts, counts = self.agenda.rounds(self.round, position, seconds, most, self.fetch_scale)
         before, self._beside = self.clocks.seconds["train"], 0.0
         with self.clocks.measure("train"):
             took = run(firsts, counts, signals)
@@ -192,7 +190,7 @@ class Team:
         # Another program only for a policy that never asks for more, so that no policy compiles twice.
         single = self.rules.mode == "accumulate" and self.fetch == every(1) and counts.max() <= 1
         program = self._programs["single" if single else "rounds"].program(*arguments)
-        last = firsts[0, 0] + counts.sum() == self.batches
+        last = firsts[0, 0] + counts.sum() == self.agenda.batches
         begin, meanwhile = time.perf_counter(), self.meanwhile if last else None
         self.carry, told = self._scheduled.call(program, *arguments, meanwhile=meanwhile)
         if meanwhile is not None:  # it may have taken longer than the rounds
@@ -274,44 +272,6 @@ class Team:
     def _hear(self, told: Any) -> None:
         signals, self._sums, self._bad = self._place.first(told, host=True)
         self.measured.hear(signals)
-
-    def _lay_out(self, position: int, seconds: float, most: int) -> tuple[np.ndarray, np.ndarray]:
-        """(firsts, counts), int32 [rounds, workers], of the rounds that fit the time and the epoch."""
-        firsts: list[np.ndarray] = []
-        counts: list[np.ndarray] = []
-        left, fetch = seconds, None
-        while position < self.batches and len(counts) < most:
-            if fetch is None or not isinstance(self.fetch, every):  # which asks for the same every time
-                fetch = ask(self.fetch, self._view(position, len(counts)))
-                scaled = np.maximum(1, np.round(fetch * self.fetch_scale)).astype(int)
-            share = shares(scaled, self.batches - position)
-            if not counts or (share != counts[-1]).any():
-                expected = self.measured.round_seconds(share)
-            left -= seconds if expected is None else expected
-            if counts and (left < 0 or self.measured.due(self.round + len(counts))):
-                break
-            firsts.append(starts(share, position))
-            counts.append(share)
-            position += int(share.sum())
-        return np.stack(firsts).astype(np.int32), np.stack(counts).astype(np.int32)
-
-    def _view(self, position: int, ahead: int) -> RoundView:
-        plan = self.host_plan
-        return RoundView(
-            round=self.round + ahead,
-            epochs=int(plan.epoch) + position / self.batches,
-            examples=int(plan.epoch * self._examples[-1] + (self._examples[position - 1] if position else 0)),
-            lr=float(plan.lr[position]),
-            workers=self.workers,
-            speeds=self.measured.speeds,
-            exchange_seconds=self.measured.exchange_seconds,
-            delay=self.rules.delay,
-        )
-
-    @property
-    def batches(self) -> int:
-        """Mini-batches in an epoch."""
-        return len(self.host_plan.index)
 
     def sums(self) -> Sums:
         """Of the epoch so far, over all workers, as last heard; with delay that may be a round ago."""
@@ -399,4 +359,4 @@ class Team:
         return self._scheduled.call(function, *args)
 
     def _rates_at(self, batch: int) -> tuple[np.float32, np.float32]:
-        return self.host_plan.lr[batch], self.host_plan.momentum[batch]
+        return self.agenda.plan.lr[batch], self.agenda.plan.momentum[batch]

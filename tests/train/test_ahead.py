@@ -47,7 +47,7 @@ def test_what_is_laid_out_beside_the_last_rounds_is_no_part_of_them(make, monkey
         before = run.clocks.seconds["train"]
         done = advance(self, *args)
         spent.append(
-            (done == self.batches and self.meanwhile is not None, run.clocks.seconds["train"] - before)
+            (done == self.agenda.batches and self.meanwhile is not None, run.clocks.seconds["train"] - before)
         )
         return done
 
