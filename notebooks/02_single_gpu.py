@@ -17,10 +17,10 @@
 # augmentation, and a training step taken apart by a trace of a real run.
 #
 # Expected, whatever the machine: the Fourier transform takes about the same time for every kernel size, so it wins for
-# large kernels, and on a CPU, where those of small images are products with matrices, already for 3×3 and 5×5 over many
-# channels; max-pooling over 2×2 pixels is many times faster with its gradient written out, and over windows that
-# overlap a little; the two convolutions take more than half of LeNet's step. About two minutes on 2 cores. On a GPU the
-# same cells run there, with the sizes a GPU needs.
+# large kernels, and on a CPU, where those of small images are products with matrices, already for 5×5 over many channels;
+# max-pooling over 2×2 pixels is many times faster with its gradient written out, and over windows that overlap a little;
+# the two convolutions take more than half of LeNet's step. About two minutes on 2 cores. On a GPU the same cells run
+# there, with the sizes a GPU needs.
 #
 # | where | command |
 # | --- | --- |
