@@ -32,7 +32,7 @@ def main() -> None:
     parser.add_argument("--net", default="fast94")
     parser.add_argument("--variants", nargs="*", default=[""], help="settings, and options after @")
     parser.add_argument("--n", type=int, default=3, help="trainings of each")
-    parser.add_argument("--parts", type=int, default=1, help="0 leaves the parts out")
+    parser.add_argument("--parts", type=int, default=1, help="0 leaves the parts out, and warming up")
     parser.add_argument("--take", type=int, help="training images, all when left out")
     parser.add_argument("--dtype", default="bfloat16")
     parser.add_argument("--seconds", type=float, default=1e9, help="no variant is begun after so long")
@@ -70,7 +70,7 @@ def measure(text: str, options: argparse.Namespace) -> list[dict]:
     assert whole.held_out is not None
     data = ck.from_arrays(*whole.train, *whole.held_out, name="cifar10_held_out", classes=whole.classes)
     run = fast_cifar10.recipe(options.net, data, dtype=options.dtype, **changes)
-    accuracy, seconds, compiling = fast_cifar10.timed(run, options.n)
+    accuracy, seconds, compiling = fast_cifar10.timed(run, options.n, warm=bool(options.parts))
     percent = [100 * a for a in accuracy]
     steps = run.mini_batches * run.epochs
     found = {"step": 1e3 * run.history[-1]["train_seconds"] / run.mini_batches}

@@ -52,8 +52,8 @@ class Job(NamedTuple):
 
 # By these a recipe is chosen on held-out images, before it is judged by the test set.
 CHOICES = {
-    "fast94": ["", "sides=((24,4),(28,3))"],
-    "fast96": ["", "epochs=28", "epochs=32 sides=((24,12),(28,8))", "epochs=36 sides=((24,14),(28,10))"],
+    "fast94": ["", "sides=((24,5),(28,2))"],
+    "fast96": ["epochs=36 sides=((24,14),(28,10))", "epochs=32 sides=((24,8),(28,8))", "epochs=29"],
 }
 FAST = {
     name: f"fast --net {name} --parts 0 --write --n {{}} --variants {shlex.join(variants)}"
@@ -73,7 +73,7 @@ JOBS: dict[str, Job] = {
     "fast96": Job("accuracy_time --nets fast96 --n 10", 1, 150),
     "mnist": Job("accuracy mnist", 1, 560),
     "core": Job("core --n 5 --together", 1, 480),
-    "mnist_workers": Job("accuracy mnist --workers 3", 1, 150, ("mnist",)),
+    "mnist_workers": Job("accuracy mnist --workers 3", 1, 80, ("mnist",)),
     "nin_workers": Job("accuracy cifar10 --workers 3 --case nin_cifar10", 1, 200, ("cifar10",)),
     "fast94_choices": Job(FAST["fast94"].format(16), 1, 120),
     "fast96_choices": Job(FAST["fast96"].format(3), 1, 400),

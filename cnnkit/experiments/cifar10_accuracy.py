@@ -77,7 +77,7 @@ class Nets:
                 decayed(made, way["decay"]),
                 looks=looks(**case["views"]),
                 seer=same[0].seer if same else None,
-                batch=case["batch"],
+                batch=way.get("batch", case["batch"]),
                 dtype=case["dtype"],
                 smoothing=case["smoothing"],
                 optimizer=self.optimizer(name, way),
@@ -176,8 +176,9 @@ def _told(way: Mapping[str, Any]) -> str:
     'muon at length 1, lr 0.1, decay as the net has it'
     """
     how = way.get("optimizer", "sgd") + " at length 1" * way.get("unit", False)
+    batch = f", batch {way['batch']}" if "batch" in way else ""
     decay = "as the net has it" if way["decay"] is None else f"{way['decay']:g}"
-    return f"{how}, lr {way['lr']:g}, decay {decay}"
+    return f"{how}, lr {way['lr']:g}{batch}, decay {decay}"
 
 
 def figure(rows: list[Row]) -> Any:
@@ -292,41 +293,35 @@ EXPERIMENT = Experiment(
             "take": {},
             "hold": 10_000,
             "seeds": 3,
-            "limit_s": 200,
+            "limit_s": 900,
             "timed": True,
             "say": True,
             "cases": {
                 "cuda_cnn_cifar10": {
                     **_CUDA_CNN,
-                    "epochs": 60,
-                    "try_epochs": 20,
+                    "epochs": 40,
                     "tries": [{"lr": 0.05, "decay": None}, {"lr": 0.05, "decay": 5e-4}],
                 },
                 "nin_cifar10": {
                     **_CASE,
                     "net": "nin_cifar10",
                     "batch": 128,
-                    "epochs": 60,
+                    "epochs": 100,
+                    "try_epochs": 20,
                     "tries": [
                         {"lr": 0.05, "decay": None},
-                        {**_MUON, "lr": 0.05, "decay": None},
-                        {**_MUON, "lr": 0.1, "decay": None},
-                        {**_UNIT, "lr": 0.1, "decay": None},
+                        {**_MUON, "lr": 0.02, "batch": 256, "decay": None},
+                        {**_MUON, "lr": 0.05, "batch": 256, "decay": None},
                     ],
                 },
                 "resnet18_cifar": {
                     **_CASE,
                     "net": "resnet18_cifar",
                     "batch": 512,
-                    "epochs": 90,
-                    "try_epochs": 15,
+                    "epochs": 30,
                     "augment": {"crop": 32, "pad": 4, "flip": 1, "cutout": 8},
                     "smoothing": 0.1,
-                    "tries": [
-                        {"lr": 0.4, "decay": 5e-4},
-                        {**_UNIT, "lr": 0.1, "decay": 0.0},
-                        {**_UNIT, "lr": 0.2, "decay": 0.0},
-                    ],
+                    "tries": [{"lr": 0.4, "decay": 5e-4}, {**_UNIT, "lr": 0.1, "decay": 0.0}],
                 },
                 "inception_cifar10": {
                     **_CASE,

@@ -21,7 +21,7 @@ RECIPES: dict[str, dict[str, Any]] = {
         "head_lr": 2.6,
         "smoothing": 0.2,
         "shift": 2,
-        "sides": ((24, 5), (28, 2)),
+        "sides": ((24, 4), (28, 3)),
         "cutout": 0,
         "jitter": 0.0,
         "activation": "gelu",
@@ -151,28 +151,31 @@ def _augment(s: Mapping[str, Any], side: int) -> Any:
     return augment.stages(*((stage(size), epochs) for size, epochs in s["sides"]), stage(side))
 
 
-def timed(run: Any, seeds: int, first: int = 1) -> tuple[list[float], list[float], float]:
+def timed(run: Any, seeds: int, first: int = 1, warm: bool = True) -> tuple[list[float], list[float], float]:
     """Whole trainings, one after another, with what is compiled at the first.
 
     Args:
-        run: from `recipe`.
+        run: from `recipe`, of seed 0.
         seeds: how many.
-        first: seed; one training before, not counted, compiles.
+        first: seed.
+        warm: whether two trainings before, not counted, compile and learn how long steps take; else the run's own
+            is the first of those that count, and its time says nothing.
 
     Returns:
         test accuracies (0 to 1) after the last epoch, seconds from the drawing of the weights to the last
         answer, and seconds of compiling.
     """
-    run.fit()
-    compiling = run.clocks.seconds["compile"]
-    run.again(first).fit()  # what only a later training needs is compiled, and rates are known
-    compiling += run.clocks.seconds["compile"]
-    accuracy, seconds = [], []
-    for seed in range(first, first + seeds):
+    accuracy, seconds, compiling = [], [], 0.0
+    uncounted = [None, first] if warm else []  # None for the run as it is
+    counted = [*([] if warm else [None]), *range(first, first + seeds)][:seeds]
+    for i, seed in enumerate([*uncounted, *counted]):
         begin = time.perf_counter()
-        run.again(seed).fit()
-        seconds.append(time.perf_counter() - begin)
-        accuracy.append(run.history[-1]["test_accuracy"])
+        (run if seed is None else run.again(seed)).fit()
+        if i < 2:
+            compiling += run.clocks.seconds["compile"]
+        if i >= len(uncounted):
+            seconds.append(time.perf_counter() - begin)
+            accuracy.append(run.history[-1]["test_accuracy"])
     return accuracy, seconds, compiling
 
 

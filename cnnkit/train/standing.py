@@ -19,7 +19,7 @@ from cnnkit.train.regroup import like, regroup, settle
 from cnnkit.train.round import Carry
 from cnnkit.train.rules import Rules
 from cnnkit.train.solo import Solo
-from cnnkit.train.task import Model, Task, init_key
+from cnnkit.train.task import SAMPLE, Model, Task, init_key
 
 
 @dataclass
@@ -58,7 +58,7 @@ class Standing:
         self.epoch = self.position = 0
         self._engine: Any = None
         self._at_rest: Model | None = None
-        self._drawn: Compiled | None = None
+        self._drawing: Compiled | None = None
         self._certain, self._ended = True, False
         if (facts := keeper.facts()) is not None:
             self.epoch, self.position = facts["epoch"], facts["position"]
@@ -93,6 +93,7 @@ class Standing:
         """A fresh model, drawn beside the compiling of what is to train it."""
         if not isinstance(made, Solo):
             return self._fresh()
+        images = made.source.images
 
         def prepare():
             # What fails here fails again where it is needed, and is told there.
@@ -101,7 +102,7 @@ class Standing:
 
         thread = threading.Thread(target=prepare, name="cnnkit compiling", daemon=True)
         thread.start()
-        model = self._fresh()
+        model = self._fresh(images)
         with self.clocks.measure("compile"):
             thread.join()
         return model
@@ -133,13 +134,8 @@ class Standing:
         if not isinstance(self._engine, Solo):
             self._engine = None if self._engine is None else self._engine.close()
             return
-        task, source = self.setup.task, self._engine.source
-        if self._drawn is None:
-            shape = self.setup.data.shape
-            draw = lambda key, images: task.measured(task.init(key, shape), images)
-            self._drawn = Compiled(draw, self.clocks)
-        given = (init_key(self.setup.seed), source.images)
-        program = self._drawn.program(*given)
+        given = (init_key(self.setup.seed), self._engine.source.images)
+        program = self._drawer().program(*given)
         with self.clocks.measure("train"):
             self._engine.place(program(*given))
 
@@ -204,14 +200,33 @@ class Standing:
             self._restore(self.engine, content)
         return f"The run is back at its checkpoint of epoch {self.epochs_done:.2f} in {self.keeper.folder}."
 
-    def _fresh(self) -> Model:
-        # Not jitted as a whole, as then every run would compile it anew.
+    def _fresh(self, images: Any = None) -> Model:
+        """A model drawn by the setup's seed, and the training images for it where they lie already."""
+        # On a CPU each small operation compiles at once and is there for the next run; a program of all of them
+        # would be compiled by every run anew. A GPU takes as long for one small operation as for many together.
+        if _in_pieces():
+            with self.clocks.measure("compile"):
+                return jax.block_until_ready(self._draw())
+        given = (
+            init_key(self.setup.seed),
+            self.setup.data.train.images[:SAMPLE] if images is None else images,
+        )
+        program = self._drawer().program(*given)
         with self.clocks.measure("compile"):
-            return jax.block_until_ready(self._draw())
+            return jax.block_until_ready(program(*given))
 
     def _draw(self) -> Model:
-        model = self.setup.task.init(init_key(self.setup.seed), self.setup.data.shape)
-        return self.setup.task.measured(model, self.setup.data.train.images)
+        return self._drawn(init_key(self.setup.seed), self.setup.data.train.images)
+
+    def _drawn(self, key: jax.Array, images: Any) -> Model:
+        task = self.setup.task
+        return task.measured(task.init(key, self.setup.data.shape), images)
+
+    def _drawer(self) -> Compiled:
+        """All of the drawing as one program; made at first use."""
+        if self._drawing is None:
+            self._drawing = Compiled(self._drawn, self.clocks)
+        return self._drawing
 
     def _content(self) -> bytes | None:
         """The last checkpoint as process 0 has it: the disks of others need not hold one."""
@@ -242,3 +257,8 @@ class Standing:
         task = self._task_before(facts)
         settled = settle(task, self.setup.rules, self._carry(content, facts), *facts["rates"])
         return jax.device_put(settled.model)
+
+
+def _in_pieces() -> bool:
+    """Whether weights are drawn operation by operation."""
+    return jax.default_backend() == "cpu"

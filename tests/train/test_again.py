@@ -7,7 +7,7 @@ import pytest
 
 from cnnkit.augment import chain, crop, flip
 from cnnkit.layers import conv, dense, relu, serial, whiten
-from cnnkit.train import optim
+from cnnkit.train import optim, standing
 from tests.train.conftest import flat, plain_rows
 
 
@@ -45,6 +45,19 @@ def test_a_training_again_is_that_of_a_run_with_its_seed(often, make):
     assert run.config["seed"] == 5
     assert run.engine.compilations() == 1
     assert 0 < run.clocks.seconds["compile"] < compiling
+
+
+def test_weights_drawn_by_one_program_are_those_drawn_one_by_one(make, monkeypatch):
+    """As a GPU draws them; the trainings after the first have nothing left to compile."""
+    by_pieces = make(whitened(), dispatch="epoch", seed=5, **SETTINGS)
+    monkeypatch.setattr(standing, "_in_pieces", lambda: False)
+    for ahead in (True, False):  # beside the first program, or by itself
+        whole = make(whitened(), dispatch="epoch", seed=5, **SETTINGS)
+        if ahead:
+            whole.fit()
+            assert whole.again(5).fit().clocks.seconds["compile"] == 0
+            whole = whole.again(5)
+        np.testing.assert_allclose(flat(whole.params), flat(by_pieces.params), rtol=1e-4, atol=1e-5)
 
 
 def test_whole_epochs_are_the_same_training(often, make):
