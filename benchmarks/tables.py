@@ -167,7 +167,8 @@ def _measured(row: Mapping[str, Any]) -> str:
     # Between 99 and 100 % a tenth of a point is much.
     like = 1.0 if row["unit"] == "%" else row["value"]
     spread = f" ± {_number(row['spread'], like)}" if row["n"] > 1 else ""
-    return f"{_number(row['value'], like)}{spread}{_unit(row)}"
+    bound = "≤ " if row.get("at_most") else ""  # others used the device too
+    return f"{bound}{_number(row['value'], like)}{spread}{_unit(row)}"
 
 
 def _peer(row: Mapping[str, Any]) -> str:

@@ -90,6 +90,14 @@ def test_accuracies_are_told_to_a_hundredth_of_a_point(folder):
     assert "| test accuracy, last epoch | lenet | 99.81 ± 0.03 % | 3 | a |" in made
 
 
+def test_a_time_measured_beside_others_is_told_as_a_bound():
+    row = {"value": 67.4, "unit": "s", "n": 3, "spread": 8.1}
+    assert [tables._measured(row | more) for more in ({}, {"at_most": True})] == [
+        "67.4 ± 8.1 s",
+        "≤ 67.4 ± 8.1 s",
+    ]
+
+
 def test_a_changed_figure_makes_a_page_stale(folder):
     page = folder / "README.md"
     page.write_text(tables.filled(PAGE, tables.read(folder)))

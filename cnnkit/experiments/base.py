@@ -173,7 +173,8 @@ def table(experiment: Experiment, rows: list[Row], machine: str) -> str:
         if experiment.shown and r["figure"] not in experiment.shown:
             continue
         original = experiment.originals.get(key)
-        ours = f"{r['value']:g} ± {r['spread']:g} {r['unit']}"
+        bound = "≤ " if r.get("at_most") else ""
+        ours = f"{bound}{r['value']:g} ± {r['spread']:g} {r['unit']}"
         lines.append(
             (r["case"], r["figure"], "–" if original is None else f"{original:g}", ours, str(r["n"]))
         )

@@ -3,6 +3,8 @@
 import copy
 import io
 import os
+import textwrap
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -190,6 +192,12 @@ def _scale_text(figure: Figure, factor: float) -> None:
         # Ticks that are not there yet take their size from here.
         size: Any = axis.get_tick_params().get("labelsize", matplotlib.rcParams["xtick.labelsize"])
         axis.set_tick_params(labelsize=factor * float(FontProperties(size=size).get_size_in_points()))
+
+
+def case_ticks(ax: Axes, rows: Sequence[Mapping[str, Any]], width: int = 30) -> None:
+    """Name the cases of rows up the y axis, long ones on several lines, each with its number of values."""
+    names = [textwrap.fill(f"{r['case']} (n\xa0=\xa0{r['n']})", width) for r in rows]
+    ax.set_yticks(range(len(rows)), names)
 
 
 def few_ticks(axis: Any, most: int = 4, whole: bool = False) -> None:
