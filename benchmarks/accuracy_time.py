@@ -4,6 +4,7 @@
     python -m benchmarks.accuracy_time --nets fast94 --n 50        # CIFAR-10 to 94 %, one compilation for all
     python -m benchmarks.accuracy_time --nets fast96 --n 10
     python -m benchmarks.accuracy_time --first lenet fast94        # from a network to its first step done
+    python -m benchmarks.accuracy_time --first lenet --options xla_gpu_enable_triton_gemm=False --dry
     python -m benchmarks.accuracy_time --nets fast94 --set epochs=7 lr=0.2 --n 5 --dry
 
 Rates and epochs were set beforehand, not chosen by the test set. Of the fast networks the seconds are those
@@ -20,9 +21,11 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Sequence
 from typing import Any
 
 from benchmarks import results
+from cnnkit.layers import compiled
 
 
 def main() -> None:
@@ -32,16 +35,18 @@ def main() -> None:
     parser.add_argument("--n", type=int, default=3, help="seeds")
     parser.add_argument("--epochs", type=int, default=10, help="of lenet")
     parser.add_argument("--first", nargs="*", default=[], help="networks whose first step is measured")
+    parser.add_argument("--options", nargs="*", default=[], help="compiler options of a first step on a GPU")
     parser.add_argument("--set", nargs="*", default=[], help="settings of a fast network, as name=value")
     parser.add_argument("--take", type=int, help="training images, all when left out")
     parser.add_argument("--dry", action="store_true", help="write no file")
     parser.add_argument("--serve", help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.serve:
+        compiled.GPU.update(_setting(text) for text in options.options)
         return print(json.dumps(first_step(options.serve, options.take)))
     found = []
     for net in options.first:
-        found.append(first_steps(net, options.take))
+        found.append(first_steps(net, options.take, options.options))
     if not options.first:
         for net in options.nets:
             found.append(lenet(options) if net == "lenet" else fast(net, options))
@@ -115,16 +120,18 @@ def _setting(text: str) -> tuple[str, Any]:
         return name, value
 
 
-def first_steps(net: str, take: int | None) -> list[dict]:
+def first_steps(net: str, take: int | None, options: Sequence[str] = ()) -> list[dict]:
     """First steps in two processes, one after another, with one compile cache."""
     with tempfile.TemporaryDirectory() as folder:
         cache = {"JAX_COMPILATION_CACHE_DIR": folder, "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0"}
         command = [sys.executable, "-m", "benchmarks.accuracy_time", "--serve", net]
         command += ["--take", str(take)] if take else []
+        command += ["--options", *options] if options else []
         said = [
             subprocess.run(command, env=os.environ | cache, stdout=subprocess.PIPE, text=True, check=True)
             for _ in range(2)
         ]
+    net = " ".join([net, *options])
     cold, warm = (json.loads(done.stdout.splitlines()[-1]) for done in said)
     return [
         results.row(net, "first_step_seconds", [cold], "s"),

@@ -1,7 +1,9 @@
 """Three clocks that never run together: compiling, training, evaluating."""
 
+import threading
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import Future
 from contextlib import contextmanager
 from typing import Any
 
@@ -76,6 +78,8 @@ class Compiled:
         self._jitted = jax.jit(function, donate_argnums=donate, compiler_options=compiler_options())
         self._clocks = clocks
         self._programs: dict[Any, Any] = {}
+        self._on_the_way: dict[Any, Future[Any]] = {}
+        self._turn = threading.Lock()
         self.compilations = 0
 
     def __call__(self, *args: Any) -> Any:
@@ -86,16 +90,37 @@ class Compiled:
         signature = _signatures(args)
         if signature not in self._programs:
             with self._clocks.measure("compile"):
-                self._compile(signature, args)
+                self._once(signature, args)
         return self._programs[signature]
 
     def prepare(self, *args: Any) -> None:
         """Compile for arguments like these, off the clock: beside something else, in a thread of its own.
 
+        Who needs the program meanwhile waits for it.
+
         Args:
             args: arrays, or what has their shapes, dtypes and shardings.
         """
-        self._compile(_signatures(args), args)
+        self._once(_signatures(args), args)
+
+    def _once(self, signature: Any, args: Any) -> None:
+        """Compile it, or wait for the thread that does."""
+        with self._turn:
+            if signature in self._programs:
+                return
+            other = self._on_the_way.get(signature)
+            if other is None:
+                mine = self._on_the_way[signature] = Future()
+        if other is not None:
+            other.exception()  # what failed in another thread fails again in this one, and is told here
+            self._once(signature, args)
+            return
+        try:
+            self._compile(signature, args)
+        finally:
+            with self._turn:
+                del self._on_the_way[signature]
+            mine.set_result(None)
 
     def _compile(self, signature: Any, args: Any) -> None:
         self._programs[signature] = self._jitted.lower(*args).compile()

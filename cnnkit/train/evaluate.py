@@ -9,7 +9,7 @@ import numpy as np
 from jax import lax
 
 from cnnkit import losses
-from cnnkit.data import Split
+from cnnkit.data import Dataset, Split
 from cnnkit.layers import in_loop
 from cnnkit.train.clock import Clocks, Compiled
 from cnnkit.train.task import Sums, Task
@@ -107,6 +107,10 @@ class Judge:
         self._clocks = clocks
         self._sums = Compiled(functools.partial(sums_over, task), clocks)
 
+    def prepare(self, params: Any, state: Any) -> None:
+        """Compile for parameters and statistics like these, beside something else."""
+        self._sums.prepare(params, state, *self._arrays)
+
     def __call__(self, params: Any, state: Any) -> dict[str, float]:
         """loss, accuracy, errors and examples.
 
@@ -126,6 +130,17 @@ class Judge:
             "errors": self.count - round(float(sums.correct)),
             "examples": self.count,
         }
+
+
+class Judges(dict[str, Judge]):
+    """A judge for each part of a data set, made when it is first asked for."""
+
+    def __init__(self, task: Task, data: Dataset, clocks: Clocks) -> None:
+        super().__init__()
+        self._make = lambda part: Judge(task, data.split(part), clocks)
+
+    def __missing__(self, part: str) -> Judge:
+        return self.setdefault(part, self._make(part))
 
 
 class Oracle:

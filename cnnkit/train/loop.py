@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from cnnkit.data import batches
-from cnnkit.train import diverge
+from cnnkit.train import beside, diverge
 from cnnkit.train.report import PLAIN, Nobody, Watcher
 from cnnkit.train.step import Plan
 from cnnkit.train.task import Sums, epoch_key
@@ -33,7 +33,8 @@ def train(run: "Run", watcher: Watcher) -> None:
             engine.stop = False
             told = True
             watcher.begin(run)
-            _epochs(run, engine, watcher)
+            with beside.compiling_later_programs(run, engine):
+                _epochs(run, engine, watcher)
             run.standing.keep()
             with run.standing.turns:
                 engine.model()  # with delay it takes all processes, and from here on one may ask alone

@@ -24,7 +24,7 @@ from cnnkit.parallel.workers import join
 from cnnkit.train import arguments, loop, report, settings
 from cnnkit.train.clock import Clocks
 from cnnkit.train.control import Control, stop_at_exit
-from cnnkit.train.evaluate import Judge, Oracle
+from cnnkit.train.evaluate import Judges, Oracle
 from cnnkit.train.facts import Facts
 from cnnkit.train.keeper import Keeper
 from cnnkit.train.optim import Optimizer
@@ -181,7 +181,7 @@ class Run(Facts):
         self.phase = "new"
         self.recent_loss = float("nan")
         self.ahead: tuple[Any, Any] | None = None  # the next epoch's layout, made while this one trained
-        self._judges: dict[str, Judge] = {}
+        self.judges = Judges(task, data, self.clocks)
         self._oracle = Oracle(task, self.clocks)
         self._trainer: threading.Thread | None = None
         self._thread: threading.Thread | None = None
@@ -287,11 +287,10 @@ class Run(Facts):
         Returns:
             loss, accuracy (0 to 1), errors and examples.
         """
-        if split not in self._judges:
-            self._judges[split] = Judge(self.task, self.data.split(split), self.clocks)
+        judge = self.judges[split]
         with self.standing.turns:
             model = self._model()
-            return self._judges[split](model.params, model.state)
+            return judge(model.params, model.state)
 
     def predict(self, images: np.ndarray | str = "test", batch: int = 500) -> np.ndarray:
         """Class probabilities float32 [N, classes] of images uint8 [N, H, W, C], or of a part by its name.

@@ -57,19 +57,21 @@ class Solo:
         self._sent: tuple[Plan, Any] | None = None  # an epoch on its way behind the last one, and its books
         self._returned = 0.0  # when `advance` last did
         self.meanwhile: Callable[[], None] | None = None
+        self.later = False  # whether what later epochs take is compiled, or on its way
 
-    def prepare(self, model: Model, mini_batches: int, batch: int) -> None:
-        """Compile what the first epoch begins with, for a model of such arrays; meant for another thread."""
-        like = functools.partial(jax.tree.map, self._like)
+    def prepare(self, model: Model, mini_batches: int, batch: int, epoch: int = 0) -> None:
+        """Compile what an epoch begins with, for a model of such arrays; meant for another thread."""
+        like = functools.partial(jax.tree.map, self.like)
         rates = np.zeros(mini_batches, np.float32)
         index = np.broadcast_to(np.int32(0), (mini_batches, batch))
         key = jax.eval_shape(lambda: epoch_key(0, 0))
         plan = Plan(index, index.astype(np.float32), rates, rates, key, np.int32(0))
         stretch = () if self.whole else (np.int32(0), np.int32(0))
         given = (jax.eval_shape(Progress.fresh, model), self.source, plan, *stretch)
-        self._program(self.task.at(0), *stretch).prepare(*like(given))
+        self._program(self.task.at(epoch), *stretch).prepare(*like(given))
 
-    def _like(self, leaf: Any) -> jax.ShapeDtypeStruct:
+    def like(self, leaf: Any) -> jax.ShapeDtypeStruct:
+        """What an array of that shape and dtype is like where this trains."""
         return jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=self.source.labels.sharding)
 
     def place(self, model: Model) -> None:
@@ -195,7 +197,9 @@ class Solo:
     def _program(self, task: Task, *stretch: Any) -> Compiled:
         if task not in self._programs:
             made = lambda body: Compiled(functools.partial(body, task), self.clocks, donate=(0,))
-            self._programs[task] = made(_some_steps), made(_whole_epoch)
+            self._programs.setdefault(
+                task, (made(_some_steps), made(_whole_epoch))
+            )  # whichever thread is first
         some, epoch = self._programs[task]
         return some if stretch else epoch
 
