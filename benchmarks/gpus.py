@@ -4,6 +4,7 @@
     python -m benchmarks.gpus                            # all of them, logs and progress in runs/measured
     python -m benchmarks.gpus core fast94 --seconds 600  # some; after so long what still runs is ended
 
+Trainings that are only to be exact share a GPU, three at a time: one's host and compiler work while another's steps run.
 A job that is done is not done again, unless it is named with --again: started anew, this goes on where it was
 interrupted. One that fails is told, and the others go on. Each job writes its file under benchmarks/results.
 Compiled programs are taken from and left in --cache, where one is given; seconds of compiling then say nothing.
@@ -26,6 +27,7 @@ from cnnkit.lab import environment
 from cnnkit.names import choose
 
 GRACE = 20.0  # seconds to write what was found, for a job that is ended
+SHARERS = 3  # jobs on a GPU that may be shared
 
 
 class Job(NamedTuple):
@@ -36,12 +38,14 @@ class Job(NamedTuple):
         gpus: how many it takes.
         seconds: about how long.
         after: jobs whose results it goes on from.
+        shares: whether others may run on its GPU, as nothing in it is timed, or only told as a bound.
     """
 
     words: str
     gpus: int = 1
     seconds: int = 60
     after: tuple[str, ...] = ()
+    shares: bool = False
 
     @property
     def command(self) -> list[str]:
@@ -59,7 +63,7 @@ FAST = {
     name: f"fast --net {name} --parts 0 --write --n {{}} --variants {shlex.join(variants)}"
     for name, variants in CHOICES.items()
 }
-# What takes several GPUs first, as it would wait for the others' ends; then what says most.
+# What takes several GPUs first, as it would wait for the others' ends; then what says most, and what shares in a row.
 JOBS: dict[str, Job] = {
     "cluster4": Job("cluster --rates 1gbit,10gbit --n 3 --seconds 2 --train cifar10", 4, 600),
     "scaling": Job("scaling", 4, 300),
@@ -68,16 +72,16 @@ JOBS: dict[str, Job] = {
     "unequal": Job("rounds unequal --speeds 1,0.7", 2, 80),
     "unequal2": Job("rounds unequal --speeds 1,0.5", 2, 80),
     "fast94": Job("accuracy_time --nets fast94 --n 50", 1, 110),
-    "cifar10": Job("accuracy cifar10", 1, 560),
     "first": Job("accuracy_time --first lenet fast94", 1, 60),
     "fast96": Job("accuracy_time --nets fast96 --n 10", 1, 150),
-    "mnist": Job("accuracy mnist", 1, 560),
     "core": Job("core --n 5 --together", 1, 480),
-    "mnist_workers": Job("accuracy mnist --workers 3", 1, 80, ("mnist",)),
-    "nin_workers": Job("accuracy cifar10 --workers 3 --case nin_cifar10", 1, 200, ("cifar10",)),
-    "fast94_choices": Job(FAST["fast94"].format(16), 1, 120),
-    "fast96_choices": Job(FAST["fast96"].format(3), 1, 400),
     "trace": Job("trace vgg16@256 nin_cifar10@512 fast94", 1, 120),
+    "cifar10": Job("accuracy cifar10 --beside", 1, 560, shares=True),
+    "mnist": Job("accuracy mnist --beside", 1, 560, shares=True),
+    "mnist_workers": Job("accuracy mnist --workers 3", 1, 80, ("mnist",), shares=True),
+    "nin_workers": Job("accuracy cifar10 --workers 3 --case nin_cifar10", 1, 200, ("cifar10",), shares=True),
+    "fast94_choices": Job(FAST["fast94"].format(16), 1, 120, shares=True),
+    "fast96_choices": Job(FAST["fast96"].format(4), 1, 400, shares=True),
     "link": Job("link --rate 1gbit", 2, 240),
     "cluster": Job('cluster --rates 1gbit --policies "sync,every(8),hide"', 2, 240),
     "layers": Job("layers", 1, 300),
@@ -102,6 +106,7 @@ class Measured:
         self.folder, self.env = folder, dict(env or {})
         folder.mkdir(parents=True, exist_ok=True)
         self.many, self.free = len(gpus), list(gpus)
+        self.shared: dict[str, int] = {}  # how many share a GPU
         self.waiting = {name: job for name, job in jobs.items() if not self.done(name)}
         self.running: dict[str, tuple[subprocess.Popen, list[str], float]] = {}
         self.ended: dict[str, str] = {}
@@ -141,15 +146,36 @@ class Measured:
                 self._leave(name, f"left out: it goes on from {' and '.join(lost)}")
             elif any(other in self.waiting or other in self.running for other in job.after):
                 continue
-            elif job.gpus > len(self.free):
+            elif (taken := self._taken(job)) is None:
                 break  # those behind it would take the GPUs that it waits for
             else:
-                self._begin(name, job)
+                self._begin(name, job, taken)
         return len(self.running) > before
 
-    def _begin(self, name: str, job: Job) -> None:
-        taken = [self.free.pop(0) for _ in range(job.gpus)]
+    def _taken(self, job: Job) -> list[str] | None:
+        """GPUs for a job, taken from those there are; None where it has to wait."""
+        if job.shares:
+            room = [gpu for gpu, many in self.shared.items() if many < SHARERS] or self.free[:1]
+            if not room:
+                return None
+            gpu = room[0]
+            self.shared[gpu] = self.shared.get(gpu, 0) + 1
+            self.free = [other for other in self.free if other != gpu]
+            return [gpu]
+        if job.gpus > len(self.free):
+            return None
+        return [self.free.pop(0) for _ in range(job.gpus)]
+
+    def _give_back(self, taken: Sequence[str]) -> None:
+        for gpu in taken:
+            self.shared[gpu] = self.shared.get(gpu, 1) - 1
+            if not self.shared[gpu]:
+                del self.shared[gpu]
+                self.free = sorted([*self.free, gpu])
+
+    def _begin(self, name: str, job: Job, taken: list[str]) -> None:
         env = os.environ | self.env | {"CUDA_VISIBLE_DEVICES": ",".join(taken), "PYTHONUNBUFFERED": "1"}
+        env |= {"XLA_PYTHON_CLIENT_PREALLOCATE": "false"} if job.shares else {}
         with (self.folder / f"{name}.log").open("ab") as log:
             # The terminal's interrupt is ours to hand on.
             started = subprocess.Popen(
@@ -172,7 +198,7 @@ class Measured:
         for name, (process, taken, begun) in list(self.running.items()):
             if (status := process.poll()) is not None:
                 del self.running[name]
-                self.free = sorted([*self.free, *taken])
+                self._give_back(taken)
                 yield name, status, time.monotonic() - begun
 
     def _stop(self) -> None:

@@ -43,6 +43,31 @@ def test_jobs_of_one_gpu_run_side_by_side_and_those_of_two_get_both(tmp_path):
     assert [seen(tmp_path / "logs", name) for name in jobs] == [["0,1"], ["0"], ["1"], ["0,1"], ["0"]]
 
 
+def test_trainings_that_are_not_timed_share_a_gpu_and_no_other_job_runs_there(tmp_path):
+    """Each of three waits until all three have begun; the timed one begins when they have ended."""
+    every = [str(tmp_path / name) for name in "abc"]
+    meet = f"{SAY}\nopen({{!r}}, 'w')\n" + "\n".join(WAIT.format(name) for name in every)
+    assert gpus.SHARERS == 3
+    jobs = {name: Job(meet.format(name), shares=True) for name in every}
+    jobs |= {"fourth": Job(SAY, shares=True), "timed": Job(SAY)}
+    jobs = {Path(name).name: job for name, job in jobs.items()}
+    run = measured(jobs, tmp_path / "logs", ["5"])
+    begun = []
+    begin = run._begin
+
+    def noted(name, job, taken):
+        begun.append((name, sorted(run.running)))
+        begin(name, job, taken)
+
+    run._begin = noted
+    ended = run.run(60, poll=0.01)
+    assert all(how.startswith("done in ") for how in ended.values())
+    assert begun[:3] == [("a", []), ("b", ["a"]), ("c", ["a", "b"])]
+    assert [seen(tmp_path / "logs", name) for name in jobs] == [["5"]] * 5
+    assert dict(begun)["timed"] == []
+    assert (run.free, run.shared) == (["5"], {})
+
+
 def test_one_that_fails_is_told_and_done_again_the_others_are_not(tmp_path, capsys):
     jobs = {
         "fails": Job("print('on the way'); raise SystemExit('no such thing')"),
