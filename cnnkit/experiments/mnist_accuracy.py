@@ -1,4 +1,4 @@
-"""MNIST as exactly as can be: single networks, and committees of networks that differ in their kernels."""
+"""MNIST as exactly as can be: single networks, and committees of networks that differ in kind or in their kernels."""
 
 import itertools
 from collections.abc import Mapping, Sequence
@@ -16,11 +16,14 @@ from cnnkit.experiments.trials import (
     by_workers,
     chain,
     compile_all,
+    decayed,
     figures,
     optimizer,
     right,
     surprise,
 )
+from cnnkit.layers import Layer
+from cnnkit.names import choose
 from cnnkit.train.schedule import one_cycle
 
 
@@ -64,8 +67,6 @@ class Search:
 
     def trial(self, net: str, augmentation: str) -> Trial:
         """A recipe's trial in the way that `way` names, made once."""
-        from cnnkit import nets
-
         s, name = self.settings, (net, augmentation, self.way)
         if name not in self._trials:
             way = s["ways"][self.way]
@@ -73,15 +74,23 @@ class Search:
             self._trials[name] = Trial(
                 self.data,
                 s["hold"],
-                nets.unpooled(len(self.data.classes), decay=way["decay"], **s["nets"][net]),
+                decayed(self._net(net), way["decay"]),
                 looks=self.looks,
                 seer=same[0].seer if same else None,
                 batch=way["batch"],
                 dtype=s["dtype"],
+                smoothing=way.get("smoothing", 0.0),
                 optimizer=optimizer(way, one_cycle(way["lr"])),
                 augment=chain(s["augmentations"][augmentation]),
             )
         return self._trials[name]
+
+    def _net(self, name: str) -> Layer:
+        from cnnkit import nets
+
+        options = dict(self.settings["nets"][name])
+        kind = choose(options.pop("net", "unpooled"), nets.NAMES, "network")
+        return kind(len(self.data.classes), **options)
 
     def _compile(self, pairs: Sequence[tuple[str, str]]) -> None:
         self.compile_seconds += compile_all([self.trial(*pair) for pair in pairs])
@@ -253,6 +262,17 @@ def figure(rows: list[Row]) -> Any:
 _WORKERS = {"count": 2, "fetch": "warm_start(1, 8, epochs=1)", "seeds": 0}
 _THESIS = {"percent": 12, "degrees": 12, "elastic": 3.4}
 _SGD = {"optimizer": "sgd", "nesterov": True}
+_MUON: dict[str, Any] = {
+    "optimizer": "muon",
+    "lr": 0.1,
+    "momentum": 0.6,
+    "steps": 3,
+    "unit": True,
+    "rest": 2.0,
+    "rest_momentum": 0.85,
+    "batch": 1000,
+    "decay": 0.0,
+}
 _DIGITS = {
     "data": "digits",
     "hold": 360,
@@ -308,17 +328,9 @@ EXPERIMENT = Experiment(
             "dtype": "bfloat16",
             "ways": {
                 "SGD": {**_SGD, "lr": 0.2, "batch": 256, "decay": 5e-4},
-                "Muon": {
-                    "optimizer": "muon",
-                    "lr": 0.1,
-                    "momentum": 0.6,
-                    "steps": 3,
-                    "unit": True,
-                    "rest": 2.0,
-                    "rest_momentum": 0.85,
-                    "batch": 1000,
-                    "decay": 0.0,
-                },
+                "Muon": _MUON,
+                "Muon, slower": {**_MUON, "lr": 0.04},
+                "Muon, smoothed": {**_MUON, "smoothing": 0.1},
             },
             "way_epochs": 16,
             "views": {"pixels": 1, "degrees": 6, "percent": 5},
@@ -330,14 +342,19 @@ EXPERIMENT = Experiment(
             "workers": _WORKERS,
             "say": True,
             "timed": True,
-            "nets": {f"kernel {k}": {"kernel": k} for k in (3, 5, 7)},
+            "nets": {
+                **{f"kernel {k}": {"kernel": k} for k in (3, 5)},
+                "fast94": {"net": "fast94"},
+                "fast96": {"net": "fast96"},
+            },
             "augmentations": {
                 "thesis, shifted": {**_THESIS, "pixels": 2},
-                "turned and shifted far": {"degrees": 20, "pixels": 5.6},
+                "thesis, shifted, erased": {**_THESIS, "pixels": 2, "cutout": 8},
+                "turned and shifted": {"degrees": 20, "pixels": 2.8},
             },
-            "try_with": "kernel 5",
+            "try_with": "fast94",
             "epochs": [40],
-            "tries": 2,
+            "tries": 3,
             "each": 3,
             "committees": 5,
         },

@@ -96,12 +96,12 @@ def optimizer(
     """The optimizer of a way to train.
 
     Args:
-        way: its name in `cnnkit.optim` and what it takes there, among rate, batch and decay.
+        way: its name in `cnnkit.optim` and what it takes there, among rate, batch, decay and smoothing.
         schedule: of the rate.
         usual: the same for a way that names none.
     """
     told = way if "optimizer" in way else {**(usual or {}), **way}
-    more = {key: told[key] for key in told if key not in ("optimizer", "lr", "batch", "decay")}
+    more = {key: told[key] for key in told if key not in ("optimizer", "lr", "batch", "decay", "smoothing")}
     kinds: dict[str, Any] = {"sgd": optim.sgd, "muon": optim.muon}
     return choose(told["optimizer"], kinds, "optimizer")(schedule, **more)
 

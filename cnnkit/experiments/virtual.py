@@ -44,7 +44,7 @@ class Turns:
         self.task, self.batch, self.workers = task.all_alike("training by turns"), batch, workers
         self.policy, self.clocks = as_policy(fetch), clocks or Clocks()
         self.rules = Rules(mode="local")
-        self.shape, self.count = examples.images.shape[1:], len(examples.labels)
+        self.images, self.count = examples.images, len(examples.labels)
         self._source = jax.device_put(Source(*map(np.asarray, examples)))
         self._program = Compiled(functools.partial(_epoch, task, self.rules), self.clocks, donate=(0,))
 
@@ -59,7 +59,7 @@ class Turns:
             optimizer: whose rates are taken in place of the task's; of the same kind, so that nothing is compiled.
         """
         rates = (optimizer or self.task.optimizer).rates
-        model = self.task.init(init_key(seed), self.shape)
+        model = self.task.fresh(init_key(seed), self.images)
         carry = rounds.fresh(self.task, self.rules, model)
         carry = carry._replace(own=jax.tree.map(lambda leaf: jnp.stack([leaf] * self.workers), carry.own))
         rows, exchanges = [], 0

@@ -156,8 +156,7 @@ class Flock:
         stacked = jax.tree.map(lambda *leaves: np.stack(leaves), *host)._replace(key=keys)
         if progress is None:
             images = self.examples.images
-            drawn = [self.task.init(init_key(seed), images.shape[1:]) for seed in seeds]
-            begun = [Progress.fresh(self.task.measured(model, images)) for model in drawn]
+            begun = [Progress.fresh(self.task.fresh(init_key(seed), images)) for seed in seeds]
             progress = jax.tree.map(lambda *leaves: jnp.stack(leaves), *begun)
             progress = jax.device_put(progress, self.team.rows)
         else:

@@ -216,16 +216,12 @@ class Standing:
             return jax.block_until_ready(program(*given))
 
     def _draw(self) -> Model:
-        return self._drawn(init_key(self.setup.seed), self.setup.data.train.images)
-
-    def _drawn(self, key: jax.Array, images: Any) -> Model:
-        task = self.setup.task
-        return task.measured(task.init(key, self.setup.data.shape), images)
+        return self.setup.task.fresh(init_key(self.setup.seed), self.setup.data.train.images)
 
     def _drawer(self) -> Compiled:
         """All of the drawing as one program; made at first use."""
         if self._drawing is None:
-            self._drawing = Compiled(self._drawn, self.clocks)
+            self._drawing = Compiled(self.setup.task.fresh, self.clocks)
         return self._drawing
 
     def _content(self) -> bytes | None:

@@ -136,6 +136,10 @@ class Task:
         x = self._normal(self._looked_at(jnp.asarray(images[:SAMPLE])))
         return model._replace(state=measure(self.net, model.params, model.state, x))
 
+    def fresh(self, key: jax.Array, images: np.ndarray) -> Model:
+        """A fresh model for training images uint8 [N, H, W, C], with what its layers take from them."""
+        return self.measured(self.init(key, images.shape[1:]), images)
+
     def inputs(self, images: jax.Array) -> jax.Array:
         """Network input from uint8 images [B, H, W, C], as evaluation sees them."""
         return self._normal(self._looked_at(images)).astype(self.dtype)

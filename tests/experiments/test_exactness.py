@@ -15,7 +15,7 @@ from cnnkit.data.dataset import stratified
 from cnnkit.experiments import cifar10_accuracy, committees, mistakes, mnist_accuracy, reproduce, trials
 from cnnkit.experiments.trials import Book, Trial, best, chain, decayed, figures, right, surprise
 from cnnkit.experiments.virtual import Turns
-from cnnkit.layers import batch_norm, conv, dense, relu, serial
+from cnnkit.layers import batch_norm, conv, dense, relu, serial, whiten
 from cnnkit.train.report import Silent
 
 
@@ -105,8 +105,15 @@ def test_networks_of_cifar10_are_chosen_tried_and_put_through_workers(tmp_path):
     assert two["mean"] > 40
 
 
-def test_workers_by_turns_do_what_workers_on_devices_do(digits):
-    net = serial(dense(16, decay=1e-3), batch_norm(), relu(), dense(10))
+@pytest.mark.parametrize(
+    "net",
+    [
+        serial(dense(16, decay=1e-3), batch_norm(), relu(), dense(10)),
+        serial(whiten(2), relu(), dense(10)),  # its filters come from the images
+    ],
+    ids=["norm", "whitened"],
+)
+def test_workers_by_turns_do_what_workers_on_devices_do(digits, net):
     fetch, settings = "warm_start(1, 8, epochs=2)", {"batch": 32, "seed": 1, "watch": Silent()}
     optimizer = ck.optim.sgd(ck.optim.one_cycle(0.05), nesterov=True)
     run = ck.Run(
