@@ -31,12 +31,12 @@ def often(request):
 
     data = load("digits").take(train=203, test=101)
     run = Run(whitened(), data, batch=32, watch=Quiet(), dispatch="epoch", **SETTINGS).fit()
-    first = plain_rows(run), run.clocks.seconds["compile"]
-    return run.again(5).fit(), *first
+    first = plain_rows(run)
+    return run.again(5).fit(), first
 
 
 def test_a_training_again_is_that_of_a_run_with_its_seed(often, make):
-    run, rows, compiling = often
+    run, rows = often
     fresh = make(whitened(), dispatch="epoch", seed=5, **SETTINGS).fit()
     # The weights are drawn in one program, where a fresh run draws them one by one: equal to rounding.
     np.testing.assert_allclose(flat(run.params), flat(fresh.params), rtol=1e-4, atol=1e-5)
@@ -44,7 +44,6 @@ def test_a_training_again_is_that_of_a_run_with_its_seed(often, make):
     assert [row["rounds"] for row in run.history] == [7, 14, 21]
     assert run.config["seed"] == 5
     assert run.engine.compilations() == 1
-    assert 0 < run.clocks.seconds["compile"] < compiling
 
 
 def test_weights_drawn_by_one_program_are_those_drawn_one_by_one(make, monkeypatch):
@@ -61,7 +60,7 @@ def test_weights_drawn_by_one_program_are_those_drawn_one_by_one(make, monkeypat
 
 
 def test_whole_epochs_are_the_same_training(often, make):
-    _, rows, _ = often
+    _, rows = often
     by_time = make(whitened(), seed=0, **SETTINGS).fit()
     for a, b in zip(rows, plain_rows(by_time), strict=True):
         assert a.pop("kind") == b.pop("kind")
@@ -85,7 +84,7 @@ def test_an_epoch_begun_by_time_is_ended_by_whole_epochs_bit_for_bit(make, tmp_p
 
 
 def test_the_filters_are_measured_on_the_training_images_and_stay(often, digits):
-    run, _, _ = often
+    run, _ = often
     x = np.asarray(run.task.inputs(jnp.asarray(digits.train.images)), np.float64)
     taps = [x[:, i : i + 7, j : j + 7] for i in (0, 1) for j in (0, 1)]
     moments = np.einsum("abcd,ebcd->ae", *2 * [np.stack([t[..., 0] for t in taps])]) / (203 * 49)
