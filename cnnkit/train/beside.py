@@ -19,14 +19,15 @@ AT_ONCE = 4
 def compiling_later_programs(run: "Run", engine: Any) -> Iterator[None]:
     """Within it, programs of later epochs and of evaluation are compiled by other threads, on a GPU.
 
-    There a program takes seconds, on cores that a training leaves idle; on a CPU it would take them from it. What
+    There a program takes seconds, on cores that a training leaves idle; on a CPU it would take them from it. To compile
+    tries algorithms out, in memory of its own: where the training takes more than half of the GPU's, it waits. What
     fails is compiled again where it is needed, and told there. At the end what has not begun is given up.
 
     Args:
         run: that trains.
         engine: by which it does.
     """
-    if not _pays() or not isinstance(engine, Solo) or engine.later:
+    if not _pays() or not isinstance(engine, Solo) or engine.later or not _room(engine):
         yield
         return
     engine.later = True
@@ -47,3 +48,10 @@ def compiling_later_programs(run: "Run", engine: Any) -> Iterator[None]:
 
 def _pays() -> bool:
     return jax.default_backend() != "cpu"
+
+
+def _room(engine: Solo) -> bool:
+    """Whether half of the device's memory, or more, is left beside what trains."""
+    (device,) = engine.source.labels.devices()
+    limit = (device.memory_stats() or {}).get("bytes_limit")
+    return limit is None or 2 * engine.needs() <= limit

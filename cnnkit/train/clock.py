@@ -93,6 +93,10 @@ class Compiled:
                 self._once(signature, args)
         return self._programs[signature]
 
+    def needs(self) -> int:
+        """Bytes that the largest of its programs holds while it runs: arguments, results and what lies between."""
+        return max(map(_held, self._programs.values()), default=0)
+
     def prepare(self, *args: Any) -> None:
         """Compile for arguments like these, off the clock: beside something else, in a thread of its own.
 
@@ -125,6 +129,14 @@ class Compiled:
     def _compile(self, signature: Any, args: Any) -> None:
         self._programs[signature] = self._jitted.lower(*args).compile()
         self.compilations += 1
+
+
+def _held(program: Any) -> int:
+    sizes = program.memory_analysis()
+    if sizes is None:
+        return 0
+    shared = sizes.alias_size_in_bytes  # results that lie where arguments did
+    return sizes.argument_size_in_bytes + sizes.temp_size_in_bytes + sizes.output_size_in_bytes - shared
 
 
 def _signatures(args: Any) -> Any:

@@ -185,6 +185,10 @@ class Solo:
         """How many programs were compiled for training."""
         return sum(made.compilations for both in self._programs.values() for made in both)
 
+    def needs(self) -> int:
+        """Bytes that the largest of its programs holds while it runs."""
+        return max((made.needs() for both in self._programs.values() for made in both), default=0)
+
     def close(self) -> None:
         """Nothing is held but memory."""
 

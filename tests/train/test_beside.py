@@ -1,7 +1,9 @@
 """Programs of later epochs and of evaluation, compiled while the first epoch trains, as on a GPU."""
 
 import threading
+from types import SimpleNamespace
 
+import jax
 import numpy as np
 import pytest
 
@@ -61,6 +63,22 @@ def test_trainings_are_the_same(make, compiled):
         usual.fit()
     np.testing.assert_array_equal(flat(beside_it.params), flat(usual.params))
     assert plain_rows(beside_it) == plain_rows(usual)
+
+
+@pytest.mark.parametrize("times, room", [(1.9, False), (2.1, True)])
+def test_nothing_is_compiled_beside_a_training_that_takes_most_of_the_memory(make, times, room):
+    engine = make(net(), **STAGES).fit().engine
+    images = 203 * 8 * 8 * 1
+    assert engine.needs() > images + sum(leaf.nbytes for leaf in jax.tree.leaves(engine.model().params))
+
+    class Small:
+        """A device with so many times the memory that the training takes."""
+
+        def memory_stats(self):
+            return {"bytes_limit": times * engine.needs()}
+
+    engine.source = SimpleNamespace(labels=SimpleNamespace(devices=lambda: {Small()}))
+    assert beside._room(engine) is room
 
 
 def test_what_fails_beside_is_told_where_it_is_needed(make, compiled, monkeypatch):
