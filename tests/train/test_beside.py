@@ -65,7 +65,7 @@ def test_trainings_are_the_same(make, compiled):
     assert plain_rows(beside_it) == plain_rows(usual)
 
 
-@pytest.mark.parametrize("times, room", [(1.9, False), (2.1, True)])
+@pytest.mark.parametrize(("times", "room"), [(1.9, False), (2.1, True)])
 def test_nothing_is_compiled_beside_a_training_that_takes_most_of_the_memory(make, times, room):
     engine = make(net(), **STAGES).fit().engine
     images = 203 * 8 * 8 * 1
