@@ -30,19 +30,25 @@ def compiling_later_programs(run: "Run", engine: Any) -> Iterator[None]:
     if not _pays() or not isinstance(engine, Solo) or engine.later or not _room(engine):
         yield
         return
-    engine.later = True
     model = jax.tree.map(engine.like, engine.model())
     # One epoch for each program, the next one's first; the one that begins now is compiled by who waits for it.
     later = {run.task.at(epoch): epoch for epoch in reversed(range(run.epoch + 1, run.epochs))}
     later.pop(run.task.at(run.epoch), None)
     pool = ThreadPoolExecutor(AT_ONCE, thread_name_prefix="cnnkit compiling")
-    try:
+
+    def begin() -> None:
+        engine.later = True
         for epoch in sorted(later.values()):
             pool.submit(engine.prepare, model, run.mini_batches, run.batch, epoch)
-        for part in run.judge:
-            pool.submit(run.judges[part].prepare, model.params, model.state)
+        with contextlib.suppress(Exception):
+            for part in run.judge:
+                pool.submit(run.judges[part].prepare, model.params, model.state)
+
+    engine.on_its_way = begin  # not before, as the first step would wait for algorithms to be tried out
+    try:
         yield
     finally:
+        engine.on_its_way = None
         pool.shutdown(wait=False, cancel_futures=True)
 
 

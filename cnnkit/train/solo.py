@@ -57,6 +57,7 @@ class Solo:
         self._sent: tuple[Plan, Any] | None = None  # an epoch on its way behind the last one, and its books
         self._returned = 0.0  # when `advance` last did
         self.meanwhile: Callable[[], None] | None = None
+        self.on_its_way: Callable[[], None] | None = None  # is called once, when steps are
         self.later = False  # whether what later epochs take is compiled, or on its way
 
     def prepare(self, model: Model, mini_batches: int, batch: int, epoch: int = 0) -> None:
@@ -135,6 +136,9 @@ class Solo:
                 books = self._send(self._now, self._plan)
             else:
                 books = self._send(self._now, self._plan, jnp.int32(position), jnp.int32(end))
+            if self.on_its_way is not None:
+                told, self.on_its_way = self.on_its_way, None
+                told()
             if self.meanwhile is not None and end == self._batches:
                 self.meanwhile()
             self._sums, self._bad = jax.device_get(books)

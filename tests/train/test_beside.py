@@ -41,12 +41,15 @@ def compiled(monkeypatch):
 
 
 @pytest.mark.parametrize("dispatch", ["time", "epoch"])
-def test_later_programs_are_compiled_once_by_other_threads(make, compiled, dispatch):
+def test_later_programs_are_compiled_once_by_other_threads(make, compiled, monkeypatch, dispatch):
     threads, done = compiled
+    begun, send = [], Solo._send
+    monkeypatch.setattr(Solo, "_send", lambda self, *args: (begun.append(self.later), send(self, *args))[1])
     wait = Quiet(lambda run: done.wait(60) if run.epoch == 0 else None)
     run = make(net(), dispatch=dispatch, watch=wait, **STAGES).fit()
     assert [name.startswith("cnnkit compiling_") for name in sorted(threads)] == [False, True, True, True]
     assert run.engine.compilations() == 3
+    assert begun[:2] == [False, True]  # the first steps are on their way before, and do not wait for anything
     asked = []
     run.engine.prepare = lambda *args: asked.append(args)
     run.again(1).fit()
