@@ -92,14 +92,14 @@ class Search:
         kind = choose(options.pop("net", "unpooled"), nets.NAMES, "network")
         return kind(len(self.data.classes), **options)
 
-    def _compile(self, pairs: Sequence[tuple[str, str]]) -> None:
-        self.compile_seconds += compile_all([self.trial(*pair) for pair in pairs])
+    def _compile(self, trials: Sequence[Trial]) -> None:
+        self.compile_seconds += compile_all(trials)
 
     def _recipe(self) -> tuple[str, int, dict[str, Any]]:
         """Way to train, augmentation, then epochs, by one network on held-out images; the last is kept."""
         s, net = self.settings, self.settings["try_with"]
         self._choose_way(net, next(iter(s["augmentations"])))
-        self._compile([(net, name) for name in s["augmentations"]])
+        self._compile([self.trial(net, name) for name in s["augmentations"]])
         kept, rows = {}, []
         for name in s["augmentations"]:
             kept[name], row = self._try(net, name, s["epochs"][0])
@@ -120,8 +120,11 @@ class Search:
         s, rows = self.settings, []
         if len(s["ways"]) == 1:
             return
+        trials = []
         for self.way in s["ways"]:
-            self._compile([(net, augmentation)])
+            trials.append(self.trial(net, augmentation))
+        self._compile(trials)
+        for self.way in s["ways"]:
             row = self._row(
                 net, augmentation, s["way_epochs"], self._held_out(net, augmentation, s["way_epochs"])
             )
@@ -158,7 +161,7 @@ class Search:
     ) -> tuple[str, list[str], tuple[str, str]]:
         """Which network is best alone, and which together, in which views and by which vote."""
         s, rows = self.settings, []
-        self._compile([(net, augmentation) for net in self.nets if net not in found])
+        self._compile([self.trial(net, augmentation) for net in self.nets if net not in found])
         for net in self.nets:
             if net not in found:
                 found[net], _ = self._try(net, augmentation, epochs)
