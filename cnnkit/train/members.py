@@ -11,11 +11,13 @@ import numpy as np
 from cnnkit.data import Dataset
 from cnnkit.layers import Layer
 from cnnkit.parallel import workers
+from cnnkit.parallel.fetch import every
 from cnnkit.record.folder import check_writable, write_whole
 from cnnkit.train import settings
 from cnnkit.train.clock import Clocks
 from cnnkit.train.flock import Flock, Trained
 from cnnkit.train.judges import PLAIN, Seer, vote
+from cnnkit.train.rules import Rules
 from cnnkit.train.run import Run
 
 NAME = "committee.json"
@@ -46,8 +48,8 @@ def committee(
         folder: each member is a run in a folder of its own in this one; None keeps all in memory.
         seed: of the first member that names none; those after it count on.
         at_once: how many members that differ in their seeds alone are trained side by side, in one program, on
-            each device; with ``workers=W`` devices in the settings, W times as many. They are evaluated and
-            saved when they are trained. None trains member by member, as runs.
+            each device; with ``workers=W`` devices in the settings, W times as many. There are no rounds then.
+            They are evaluated and saved when they are trained. None trains member by member, as runs.
         say: is told of each member that is trained.
         shared: settings of a run that all members have; a member's own come first.
 
@@ -222,6 +224,12 @@ def _check_flocks(runs: Sequence[Run], at_once: int) -> None:
         if not _begun(run):
             run.task.all_alike(f"at_once, as for member {i},")
             workers.make(run.config["workers"] or 1)
+            usual = {**settings.describe_rules(Rules()), "fetch": every(1).describe()}
+            if given := [f"{name}={run.config[name]!r}" for name in usual if run.config[name] != usual[name]]:
+                raise ValueError(
+                    f"member {i} has {', '.join(given)}, which is for workers that train one model together; with at_once "
+                    "each device has models of its own. Leave out one or the other"
+                )
 
 
 def _begun(run: Run) -> bool:

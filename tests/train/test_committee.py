@@ -201,6 +201,12 @@ def test_members_may_differ_in_what_they_freeze_but_not_side_by_side(digits, set
     crowd = {"net": net(4), "workers": 99}
     with pytest.raises(ValueError, match="devices"):
         committee([net(), crowd], digits, folder=tmp_path, at_once=2, say=pytest.fail, **settings)
+    together = {"net": net(4), "outer": "nesterov", "fetch": 8}
+    message = (
+        "member 1 has outer='nesterov', fetch='every(8)', which is for workers that train one model together"
+    )
+    with pytest.raises(ValueError, match=re.escape(message)):
+        committee([net(), together], digits, folder=tmp_path, at_once=2, say=pytest.fail, **settings)
     with pytest.raises(ValueError, match="at_once is 0; it must be a whole number"):
         committee([net()], digits, folder=tmp_path, at_once=0, say=pytest.fail, **settings)
     assert not list(tmp_path.iterdir())
