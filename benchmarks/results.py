@@ -1,5 +1,6 @@
 """How measurements are taken in turn and written to results/: one JSON file a measurement."""
 
+import argparse
 import hashlib
 import importlib.metadata
 import json
@@ -130,6 +131,24 @@ def _write(path: Path, written: Mapping[str, Any]) -> Path:
 def read(name: str, folder: Path = FOLDER) -> dict[str, Any]:
     """What `write` wrote under that name."""
     return json.loads((folder / f"{name}.json").read_text(encoding="utf-8"))
+
+
+def numbers(kind: Callable[[str], Any]) -> Callable[[str], list[Any]]:
+    """For ``argparse``: a type of numbers with commas between.
+
+    >>> numbers(int)("1,2,4")
+    [1, 2, 4]
+    """
+
+    def parse(text: str) -> list[Any]:
+        try:
+            return [kind(part) for part in text.split(",") if text]
+        except ValueError:
+            raise argparse.ArgumentTypeError(
+                f"{text!r} is not a list of numbers with commas between, as in 1,2"
+            ) from None
+
+    return parse
 
 
 def in_turn(cases: Mapping[str, Callable[[], float]], n: int) -> dict[str, list[float]]:

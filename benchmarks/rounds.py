@@ -274,7 +274,7 @@ def show(rows: list[dict[str, Any]]) -> None:
 
 
 def out_folder() -> Path:
-    from benchmarks.results import FOLDER
+    from benchmarks.results import FOLDER, numbers
 
     return Path(os.environ.get("CNNKIT_RESULTS", FOLDER))
 
@@ -288,7 +288,12 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=2.0, help="of a measured window")
     parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("--epochs", type=int, default=10)
-    parser.add_argument("--speeds", default="", help="of the workers, with commas; else all that are usual")
+    parser.add_argument(
+        "--speeds",
+        type=numbers(float),
+        default=[],
+        help="of the workers, with commas; else all that are usual",
+    )
     parser.add_argument(
         "--cases", default="", help="of accuracy, with semicolons: 'local every(8);…'; else all"
     )
@@ -298,7 +303,7 @@ def main() -> None:
         from cnnkit.lab import environment
 
         # Asked without JAX, which would take the GPUs' memory from the processes that measure.
-        groups = [tuple(map(float, args.speeds.split(",")))] if args.speeds else []
+        groups = [tuple(args.speeds)] if args.speeds else []
         unequal(len(environment.gpus()), args.n, args.seconds, groups)
         return
     from cnnkit.parallel import workers
@@ -308,7 +313,7 @@ def main() -> None:
 
     begin = time.perf_counter()
     if args.what == "unequal_part":
-        speeds = tuple(map(float, args.speeds.split(",")))
+        speeds = tuple(args.speeds)
         gpu = jax.default_backend() == "gpu"
         found = unequal_part(speeds, args.cases.split(","), args.n, args.seconds, gpu)
     else:

@@ -28,7 +28,9 @@ def main() -> None:
     )
     there = len(environment.gpus())
     parser.add_argument(
-        "--gpus", help="how many, with commas, one GPU first; all powers of two when left out"
+        "--gpus",
+        type=results.numbers(int),
+        help="how many, with commas, one GPU first; all powers of two when left out",
     )
     parser.add_argument("--nets", default="googlenet,resnet18", help="with commas between")
     parser.add_argument(
@@ -37,13 +39,11 @@ def main() -> None:
     parser.add_argument("--n", type=int, default=4, help="measured windows")
     parser.add_argument("--seconds", type=float, default=1.5, help="of a measured window")
     a = parser.parse_args()
-    counts = (
-        [int(c) for c in a.gpus.split(",")] if a.gpus else [2**i for i in range(8) if 2**i <= max(there, 2)]
-    )
+    counts = a.gpus or [2**i for i in range(8) if 2**i <= max(there, 2)]
     if counts[0] != 1 or sorted(set(counts)) != counts:
-        parser.error(f"--gpus {a.gpus}: begin with 1 and count up, as in 1,2,4")
+        parser.error(f"--gpus {','.join(map(str, counts))}: begin with 1 and count up, as in 1,2,4")
     if there and counts[-1] > there:
-        parser.error(f"--gpus {a.gpus}: there are {there} GPUs")
+        parser.error(f"--gpus {','.join(map(str, counts))}: there are {there} GPUs")
     name = f"scaling_gpu{counts[-1]}" if there else f"scaling_cpu{counts[-1]}"
     for net in a.nets.split(","):
         options = ["--n", str(a.n), "--seconds", str(a.seconds), "--batch", str(BATCH), "--net", net]

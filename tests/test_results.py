@@ -1,5 +1,6 @@
 """The files under benchmarks/results: what a row says, and what is written around it."""
 
+import argparse
 import json
 import re
 from concurrent.futures import ThreadPoolExecutor
@@ -71,3 +72,15 @@ def test_what_is_measured_side_by_side_is_all_kept(tmp_path):
         list(pool.map(work, range(24)))
     kept = {row["case"]: row["value"] for row in results.read("some", tmp_path)["rows"]}
     assert kept == {f"case {i}": i for i in range(24)}
+
+
+def test_numbers_with_commas_are_told_apart_from_what_is_none(capsys):
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--speeds", type=results.numbers(float), default=[])
+    assert parser.parse_args(["--speeds", "1,0.5"]).speeds == [1.0, 0.5]
+    assert parser.parse_args([]).speeds == []
+    with pytest.raises(SystemExit):
+        parser.parse_args(["--speeds", "1,half"])
+    assert (
+        "argument --speeds: '1,half' is not a list of numbers with commas between" in capsys.readouterr().err
+    )
