@@ -274,12 +274,14 @@ def show(rows: list[dict[str, Any]]) -> None:
 
 
 def out_folder() -> Path:
-    from benchmarks.results import FOLDER, numbers
+    from benchmarks.results import FOLDER
 
     return Path(os.environ.get("CNNKIT_RESULTS", FOLDER))
 
 
 def main() -> None:
+    from benchmarks.results import numbers
+
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
