@@ -19,6 +19,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -52,6 +53,15 @@ class Job(NamedTuple):
         """As it is started."""
         module, *arguments = shlex.split(self.words)
         return [sys.executable, "-m", f"benchmarks.{module}", *arguments]
+
+
+class Running(NamedTuple):
+    """A job at work: its process, its GPUs, and the time by the clock when it began."""
+
+    process: subprocess.Popen
+    job: Job
+    gpus: list[str]
+    begun: float
 
 
 # By these a recipe is chosen on held-out images, before it is judged by the test set.
@@ -105,10 +115,9 @@ class Measured:
     ) -> None:
         self.folder, self.env = folder, dict(env or {})
         folder.mkdir(parents=True, exist_ok=True)
-        self.many, self.free = len(gpus), list(gpus)
-        self.shared: dict[str, int] = {}  # how many share a GPU
+        self.gpus = list(gpus)
         self.waiting = {name: job for name, job in jobs.items() if not self.done(name)}
-        self.running: dict[str, tuple[subprocess.Popen, list[str], float]] = {}
+        self.running: dict[str, Running] = {}
         self.ended: dict[str, str] = {}
 
     def done(self, name: str) -> bool:
@@ -140,41 +149,29 @@ class Measured:
         """Start what can be; whether anything was."""
         before = len(self.running)
         for name, job in list(self.waiting.items()):
-            if job.gpus > self.many:
-                self._leave(name, f"left out: it takes {job.gpus} GPUs, and there are {self.many}")
+            if job.gpus > len(self.gpus):
+                self._leave(name, f"left out: it takes {job.gpus} GPUs, and there are {len(self.gpus)}")
             elif lost := [other for other in job.after if other in self.ended and not self.done(other)]:
                 self._leave(name, f"left out: it goes on from {' and '.join(lost)}")
             elif any(other in self.waiting or other in self.running for other in job.after):
                 continue
-            elif (taken := self._taken(job)) is None:
+            elif (gpus := self._room(job)) is None:
                 break  # those behind it would take the GPUs that it waits for
             else:
-                self._begin(name, job, taken)
+                self._begin(name, job, gpus)
         return len(self.running) > before
 
-    def _taken(self, job: Job) -> list[str] | None:
-        """GPUs for a job, taken from those there are; None where it has to wait."""
+    def _room(self, job: Job) -> list[str] | None:
+        """GPUs for a job; None where it has to wait."""
+        shared = Counter(each.gpus[0] for each in self.running.values() if each.job.shares)
+        used = {gpu for each in self.running.values() for gpu in each.gpus}
+        room = [gpu for gpu in self.gpus if gpu not in used]
         if job.shares:
-            room = [gpu for gpu, many in self.shared.items() if many < SHARERS] or self.free[:1]
-            if not room:
-                return None
-            gpu = room[0]
-            self.shared[gpu] = self.shared.get(gpu, 0) + 1
-            self.free = [other for other in self.free if other != gpu]
-            return [gpu]
-        if job.gpus > len(self.free):
-            return None
-        return [self.free.pop(0) for _ in range(job.gpus)]
+            room = [gpu for gpu, many in shared.items() if many < SHARERS] + room
+        return room[: job.gpus] if len(room) >= job.gpus else None
 
-    def _give_back(self, taken: Sequence[str]) -> None:
-        for gpu in taken:
-            self.shared[gpu] = self.shared.get(gpu, 1) - 1
-            if not self.shared[gpu]:
-                del self.shared[gpu]
-                self.free = sorted([*self.free, gpu])
-
-    def _begin(self, name: str, job: Job, taken: list[str]) -> None:
-        env = os.environ | self.env | {"CUDA_VISIBLE_DEVICES": ",".join(taken), "PYTHONUNBUFFERED": "1"}
+    def _begin(self, name: str, job: Job, gpus: list[str]) -> None:
+        env = os.environ | self.env | {"CUDA_VISIBLE_DEVICES": ",".join(gpus), "PYTHONUNBUFFERED": "1"}
         env |= {"XLA_PYTHON_CLIENT_PREALLOCATE": "false"} if job.shares else {}
         with (self.folder / f"{name}.log").open("ab") as log:
             # The terminal's interrupt is ours to hand on.
@@ -182,8 +179,8 @@ class Measured:
                 job.command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=env, start_new_session=True
             )
         del self.waiting[name]
-        self.running[name] = started, taken, time.monotonic()
-        print(f"{name}: begun on GPU {', '.join(taken)}, about {job.seconds} s", flush=True)
+        self.running[name] = Running(started, job, gpus, time.monotonic())
+        print(f"{name}: begun on GPU {', '.join(gpus)}, about {job.seconds} s", flush=True)
 
     def _look(self) -> None:
         for name, status, took in self._over():
@@ -195,19 +192,18 @@ class Measured:
 
     def _over(self) -> Iterator[tuple[str, int, float]]:
         """Name, status and seconds of jobs that have ended since; their GPUs are free again."""
-        for name, (process, taken, begun) in list(self.running.items()):
-            if (status := process.poll()) is not None:
+        for name, each in list(self.running.items()):
+            if (status := each.process.poll()) is not None:
                 del self.running[name]
-                self._give_back(taken)
-                yield name, status, time.monotonic() - begun
+                yield name, status, time.monotonic() - each.begun
 
     def _stop(self) -> None:
         """End what runs as Ctrl-C does, so that it writes what it has found; then without asking."""
         self._look()  # for what has ended by itself
         for number, patience in ((signal.SIGINT, GRACE), (signal.SIGKILL, 5.0)):
-            for process, *_ in self.running.values():
+            for each in self.running.values():
                 with contextlib.suppress(ProcessLookupError):
-                    os.killpg(process.pid, number)
+                    os.killpg(each.process.pid, number)
             end = time.monotonic() + patience
             while self.running and time.monotonic() < end:
                 for name, _, took in self._over():

@@ -65,7 +65,7 @@ def test_trainings_that_are_not_timed_share_a_gpu_and_no_other_job_runs_there(tm
     assert begun[:3] == [("a", []), ("b", ["a"]), ("c", ["a", "b"])]
     assert [seen(tmp_path / "logs", name) for name in jobs] == [["5"]] * 5
     assert dict(begun)["timed"] == []
-    assert (run.free, run.shared) == (["5"], {})
+    assert run._room(Job(SAY)) == ["5"]  # free again
 
 
 def test_one_that_fails_is_told_and_done_again_the_others_are_not(tmp_path, capsys):

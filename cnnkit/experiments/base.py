@@ -163,6 +163,16 @@ def row(case: str, figure: str, values: list[float], unit: str, **more: Any) -> 
     } | more
 
 
+def told(row: Row) -> str:
+    """A row's value ± spread and unit; ≤ where what it was measured beside can only have made it larger.
+
+    >>> told({"value": 67.4, "spread": 8.1, "unit": "s", "at_most": True})
+    '≤ 67.4 ± 8.1 s'
+    """
+    bound = "≤ " if row.get("at_most") else ""
+    return f"{bound}{row['value']:g} ± {row['spread']:g} {row['unit']}"
+
+
 def table(experiment: Experiment, rows: list[Row], machine: str) -> str:
     """Rows as text: case, figure, the work's value, ours ± spread (n), and the machine below."""
     lines = [("case", "figure", "original", "ours", "n")]
@@ -173,10 +183,8 @@ def table(experiment: Experiment, rows: list[Row], machine: str) -> str:
         if experiment.shown and r["figure"] not in experiment.shown:
             continue
         original = experiment.originals.get(key)
-        bound = "≤ " if r.get("at_most") else ""
-        ours = f"{bound}{r['value']:g} ± {r['spread']:g} {r['unit']}"
         lines.append(
-            (r["case"], r["figure"], "–" if original is None else f"{original:g}", ours, str(r["n"]))
+            (r["case"], r["figure"], "–" if original is None else f"{original:g}", told(r), str(r["n"]))
         )
     lines += [
         (case, figure, f"{v:g}", "–", "")

@@ -9,6 +9,7 @@ import numpy as np
 
 from cnnkit.experiments.base import Experiment, Row
 from cnnkit.experiments.trials import (
+    UNIT_MUON,
     Book,
     Trial,
     best,
@@ -226,15 +227,6 @@ _CUDA_CNN = {
     "views": {"shift": 4, "flip": True},
 }
 _MUON: dict[str, Any] = {"optimizer": "muon", "momentum": 0.9}
-# As of MNIST's networks: lengths stay, which batch-norm makes up for.
-_UNIT: dict[str, Any] = {
-    **_MUON,
-    "momentum": 0.6,
-    "steps": 3,
-    "unit": True,
-    "rest": 2.0,
-    "rest_momentum": 0.85,
-}
 _NONE: dict[str, Any] = {"count": 2, "fetch": "warm_start(1, 8, epochs=1)", "seeds": 0, "cases": []}
 
 EXPERIMENT = Experiment(
@@ -321,7 +313,7 @@ EXPERIMENT = Experiment(
                     "epochs": 30,
                     "augment": {"crop": 32, "pad": 4, "flip": 1, "cutout": 8},
                     "smoothing": 0.1,
-                    "tries": [{"lr": 0.4, "decay": 5e-4}, {**_UNIT, "lr": 0.1, "decay": 0.0}],
+                    "tries": [{"lr": 0.4, "decay": 5e-4}, {**UNIT_MUON, "lr": 0.1, "decay": 0.0}],
                 },
                 "inception_cifar10": {
                     **_CASE,

@@ -10,6 +10,7 @@ import numpy as np
 from cnnkit.experiments.base import Experiment, Row
 from cnnkit.experiments.committees import LOOKS, Made, asked, looks
 from cnnkit.experiments.trials import (
+    UNIT_MUON,
     Book,
     Trial,
     best,
@@ -265,17 +266,7 @@ def figure(rows: list[Row]) -> Any:
 _WORKERS = {"count": 2, "fetch": "warm_start(1, 8, epochs=1)", "seeds": 0}
 _THESIS = {"percent": 12, "degrees": 12, "elastic": 3.4}
 _SGD = {"optimizer": "sgd", "nesterov": True}
-_MUON: dict[str, Any] = {
-    "optimizer": "muon",
-    "lr": 0.1,
-    "momentum": 0.6,
-    "steps": 3,
-    "unit": True,
-    "rest": 2.0,
-    "rest_momentum": 0.85,
-    "batch": 1000,
-    "decay": 0.0,
-}
+_MUON: dict[str, Any] = {**UNIT_MUON, "lr": 0.1, "batch": 1000, "decay": 0.0}
 _DIGITS = {
     "data": "digits",
     "hold": 360,

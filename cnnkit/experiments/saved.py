@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from cnnkit.experiments.base import EXPERIMENTS, Outcome, Row, find
+from cnnkit.experiments.base import EXPERIMENTS, Outcome, Row, find, told
 
 RESULTS = Path(__file__).parents[2] / "benchmarks" / "results"
 """What was measured for this version, in a checkout of the project."""
@@ -80,7 +80,7 @@ def table(found: Sequence[Line]) -> str:
     for line in found:
         ours, n, where = MISSING, "", ""
         if line.ours is not None:
-            ours = f"{line.ours['value']:g} ± {line.ours['spread']:g} {line.ours['unit']}"
+            ours = told(line.ours)
             n, where = str(line.ours["n"]), "abcdefghijkl"[machines.index(line.where)]
         rows.append((line.experiment, line.case, line.figure, f"{line.original:g}", ours, n, where))
     widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]

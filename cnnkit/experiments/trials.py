@@ -28,6 +28,16 @@ from cnnkit.train.run import Run
 from cnnkit.train.schedule import Schedule
 from cnnkit.train.task import init_key
 
+UNIT_MUON: dict[str, Any] = {
+    "optimizer": "muon",
+    "momentum": 0.6,
+    "steps": 3,
+    "unit": True,
+    "rest": 2.0,
+    "rest_momentum": 0.85,
+}
+"""A way to train networks with batch-norm, which makes up for filters that keep their lengths."""
+
 
 class Trial:
     """One recipe, by one program, whichever part of the training set it learns from.

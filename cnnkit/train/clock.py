@@ -3,7 +3,6 @@
 import threading
 import time
 from collections.abc import Callable, Iterator
-from concurrent.futures import Future
 from contextlib import contextmanager
 from typing import Any
 
@@ -78,7 +77,7 @@ class Compiled:
         self._jitted = jax.jit(function, donate_argnums=donate, compiler_options=compiler_options())
         self._clocks = clocks
         self._programs: dict[Any, Any] = {}
-        self._on_the_way: dict[Any, Future[Any]] = {}
+        self._on_the_way: dict[Any, threading.Event] = {}
         self._turn = threading.Lock()
         self.compilations = 0
 
@@ -95,7 +94,7 @@ class Compiled:
 
     def needs(self) -> int:
         """Bytes that the largest of its programs holds while it runs: arguments, results and what lies between."""
-        return max(map(_held, self._programs.values()), default=0)
+        return max(map(held, self._programs.values()), default=0)
 
     def prepare(self, *args: Any) -> None:
         """Compile for arguments like these, off the clock: beside something else, in a thread of its own.
@@ -114,24 +113,27 @@ class Compiled:
                 return
             other = self._on_the_way.get(signature)
             if other is None:
-                mine = self._on_the_way[signature] = Future()
+                mine = self._on_the_way[signature] = threading.Event()
         if other is not None:
-            other.exception()  # what failed in another thread fails again in this one, and is told here
-            self._once(signature, args)
+            other.wait()
+            self._once(
+                signature, args
+            )  # what failed in the other thread fails again in this one, and is told here
             return
         try:
             self._compile(signature, args)
         finally:
             with self._turn:
                 del self._on_the_way[signature]
-            mine.set_result(None)
+            mine.set()
 
     def _compile(self, signature: Any, args: Any) -> None:
         self._programs[signature] = self._jitted.lower(*args).compile()
         self.compilations += 1
 
 
-def _held(program: Any) -> int:
+def held(program: Any) -> int:
+    """Bytes of a compiled program's arguments, results and temporaries, each counted once; 0 if it does not say."""
     sizes = program.memory_analysis()
     if sizes is None:
         return 0

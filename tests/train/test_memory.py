@@ -4,6 +4,7 @@ import jax
 import pytest
 
 from cnnkit.layers import dense, relu, serial
+from cnnkit.train.clock import held
 
 NET = lambda: serial(dense(400), relu(), dense(400), relu(), dense(10))
 CASES = [
@@ -15,13 +16,6 @@ CASES = [
     ({"momentum": "average"}, 2 + 1),  # two copies to exchange, parameters and momentum
     ({"delay": 1}, 3),  # what is on its way, and where the round began
 ]
-
-
-def held(program) -> int:
-    """Bytes of a compiled program's arguments, results and temporaries, each counted once."""
-    sizes = program.memory_analysis()
-    kept = sizes.argument_size_in_bytes + sizes.output_size_in_bytes - sizes.alias_size_in_bytes
-    return kept + sizes.temp_size_in_bytes
 
 
 @pytest.fixture(scope="module")
