@@ -9,8 +9,8 @@
 # Expected, of the small size on the bundled digits (8×8 pixels, 1,437 to learn from, 360 to be tested by): one network
 # with kernels of 3 pixels 98.3 ± 0.5 % (n = 6 seeds), committees of four networks 98.3 ± 0.4 % (n = 3), on a 2-core AMD
 # EPYC. Of MNIST itself on an H200: one network with kernels of 3 pixels 99.72 ± 0.05 % (n = 10), 99.73 ± 0.04 %
-# by three views of each image, committees of three networks 99.76 ± 0.01 % (n = 3), each trained in 67 s or less; the
-# tables below are of it. All are medians. A minute or two.
+# by three views of each image, committees of three networks 99.76 ± 0.01 % (n = 3), each trained in 67 ± 8 s while
+# other trainings shared the GPU; the tables below are of it. All are medians. A minute or two.
 #
 # | where | command |
 # | --- | --- |

@@ -16,7 +16,8 @@ Row = dict[str, Any]
 
 PRESETS = ("smoke", "small", "full")
 
-NOTE_WIDTH = 96  # of a table's note in letters: a notebook breaks longer lines anywhere
+WIDTH = 96  # of a table in letters: a notebook breaks longer lines anywhere
+MIN_CASE = 24  # of its first column
 
 # In the order of the works; one that has no module here is left out.
 _ORDER = (
@@ -191,8 +192,10 @@ def table(experiment: Experiment, rows: list[Row], machine: str) -> str:
         for (case, figure), v in experiment.originals.items()
         if (case, figure) not in seen
     ]
-    widths = [max(len(line[i]) for line in lines) for i in range(5)]
-    text = ["  ".join(cell.ljust(width) for cell, width in zip(line, widths)).rstrip() for line in lines]
+    rest = sum(2 + max(len(line[i]) for line in lines) for i in range(1, 5))
+    folded = [part for line in lines for part in _folded(line, max(WIDTH - rest, MIN_CASE))]
+    widths = [max(len(line[i]) for line in folded) for i in range(5)]
+    text = ["  ".join(cell.ljust(width) for cell, width in zip(line, widths)).rstrip() for line in folded]
     text.insert(1, "  ".join("-" * width for width in widths))
     return "\n".join(
         [
@@ -200,9 +203,15 @@ def table(experiment: Experiment, rows: list[Row], machine: str) -> str:
             *text,
             f"on {machine}",
             "ours: median ± standard deviation over n",
-            *textwrap.wrap(experiment.note, NOTE_WIDTH, break_long_words=False, break_on_hyphens=False),
+            *textwrap.wrap(experiment.note, WIDTH, break_long_words=False, break_on_hyphens=False),
         ]
     )
+
+
+def _folded(line: tuple[str, ...], width: int) -> list[tuple[str, ...]]:
+    """A line of a table, and lines below it for what of its first cell goes beyond the width."""
+    first, *below = textwrap.wrap(line[0], width, subsequent_indent="  ", break_on_hyphens=False) or [""]
+    return [(first, *line[1:]), *((part, "", "", "", "") for part in below)]
 
 
 def machine() -> str:

@@ -323,6 +323,18 @@ def test_the_table_keeps_what_is_shown_and_what_ours_lacks():
     assert [len(line) <= 96 for line in lines[8:]] == [True, True]
 
 
+def test_a_table_breaks_long_cases_before_a_notebook_breaks_its_lines():
+    experiment = Experiment("toy", "A toy", "thesis", {}, lambda *_: [], lambda rows: None, {}, "")
+    long = "single kernel 3, through 2 workers, warm_start(1, 8, epochs=1), and then some more words of it"
+    rows = [row(long, "accuracy", [99.7, 99.8], "%"), row("short", "accuracy", [99.1], "%")]
+    lines = table(experiment, rows, "a machine").splitlines()
+    first, second, after = lines[3:6]
+    assert max(map(len, lines)) <= 96
+    assert first.split()[-5:] == ["99.75", "±", "0.071", "%", "2"]
+    assert " ".join([first.partition("  ")[0], second.strip()]) == long
+    assert (second[:2], after.split()) == ("  ", ["short", "accuracy", "–", "99.1", "±", "0", "%", "1"])
+
+
 def test_decades_hold_all_values_and_show_plain_numbers():
     figure, (ax,) = style.figure(3, 3)
     axes.decades(ax, [0.3, 40])
